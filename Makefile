@@ -1,0 +1,43 @@
+# Two commands do everything: `make demo` and `make test`. Both install into .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: install demo test lint types unit test-slow test-gpu bench wheel clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/stablenet demo
+
+test: lint types unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(BIN)/pytest
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -m slow
+
+test-gpu: $(STAMP)
+	$(BIN)/pytest -m gpu
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/weighting.py
+
+wheel: $(STAMP)
+	$(BIN)/python -m build --outdir dist .
+
+clean:
+	rm -rf .venv build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,29 @@
+"""StableNet: sample weights that make features independent.
+
+The names below load on first use, so that `import stablenet` and the command line start without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from stablenet._version import __version__
+from stablenet.errors import UserError
+
+if TYPE_CHECKING:
+    from stablenet.weighting import StableWeighting
+
+_HOMES = {"StableWeighting": "stablenet.weighting"}
+
+__all__ = ["StableWeighting", "UserError", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'stablenet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,42 @@
+"""The command `stablenet`: gathers the verbs and turns a user's mistake into one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from stablenet._version import __version__
+from stablenet.errors import UserError
+
+app = typer.Typer(
+    name="stablenet",
+    help="Models that stay right when the world shifts: sample weights that make features independent.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"stablenet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the command itself; the verbs stand below."""
+
+
+def run() -> None:
+    """Entry point. A UserError is the user's to mend, so it is printed without a traceback (exit status 2)."""
+    try:
+        app()
+    except UserError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)

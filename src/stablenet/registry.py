@@ -1,0 +1,45 @@
+"""Names for interchangeable parts: presets, data sources, methods."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from stablenet.errors import UserError
+
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """A mapping from names to parts in which a taken name is an error and an unknown one lists its neighbours."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._parts: dict[str, T] = {}
+
+    def add(self, name: str, part: T) -> T:
+        if name in self._parts:
+            raise ValueError(f"the {self._kind} name {name!r} is taken")
+        self._parts[name] = part
+        return part
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._parts:
+            raise UserError(unknown_name(self._kind, name, self._parts))
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """One sentence for a name nobody registered, with the nearest names first."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return f"unknown {kind} {name!r}: {hint}known are {', '.join(names)}"

@@ -1,0 +1,110 @@
+"""Random Fourier features: the functions in whose covariance dependence shows (Eq. rff_transform)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Bandwidth = float | str
+
+
+@dataclass(frozen=True)
+class FourierFunctions:
+    """The drawn functions h(x) = √2·cos(ωx + φ), q of them for each of m features.
+
+    omega: (m, q) frequencies, standard normal (divided by the bandwidth when applied).
+    phase: (m, q) uniform on [0, 2π).
+    columns: (m,) indices of the features that enter, or None for all of them.
+    """
+
+    omega: Tensor
+    phase: Tensor
+    columns: Tensor | None = None
+
+
+def draw_fourier_functions(
+    num_features: int,
+    num_functions: float,
+    *,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> FourierFunctions:
+    """Draw `num_functions` functions per feature, or, for 0 < num_functions < 1, one for a random share.
+
+    The share (the paper's 0.3x) is drawn here, hence anew with every batch: over many batches every feature
+    takes part. At least two features are kept, since one alone has no pair.
+    """
+    columns = None
+    if 0 < num_functions < 1:
+        kept = min(num_features, max(2, round(num_functions * num_features)))
+        columns = torch.randperm(num_features, generator=generator, device=device)[:kept]
+        num_features, num_functions = kept, 1
+    shape = (num_features, int(num_functions))
+    omega = torch.randn(shape, generator=generator, device=device, dtype=dtype)
+    phase = torch.rand(shape, generator=generator, device=device, dtype=dtype) * (2 * math.pi)
+    return FourierFunctions(omega, phase, columns)
+
+
+def standardize(z: Tensor) -> Tensor:
+    """Scale each column of z (n, m) to mean 0 and standard deviation 1; constant columns become zero.
+
+    A column counts as constant when its spread is rounding noise beside its size. Zero columns have no
+    covariance with anything in any form, so this drops them without changing a shape.
+    """
+    peak = z.abs().amax(0).clamp_min(torch.finfo(z.dtype).tiny)
+    scaled = z / peak  # keeps squares of huge and tiny columns inside the float range
+    centred = scaled - scaled.mean(0)
+    spread = centred.square().mean(0).sqrt()
+    constant = spread <= 8 * torch.finfo(z.dtype).eps
+    return torch.where(constant, 0.0, centred / torch.where(constant, 1.0, spread))
+
+
+def median_bandwidth(z: Tensor) -> Tensor:
+    """The median distance between two entries of each column of z (n, m), estimated from consecutive rows.
+
+    Returns (m,); columns whose median distance is zero get 1.
+    """
+    distance = (z - z.roll(1, 0)).abs()
+    distance = torch.cat([distance, (z - z.roll(2, 0)).abs()]) if len(z) > 2 else distance
+    middle = distance.median(0).values
+    return torch.where(middle > 0, middle, 1.0)
+
+
+def apply_fourier_functions(
+    z: Tensor, functions: FourierFunctions, bandwidth: Bandwidth = 1.0
+) -> Tensor:
+    """u_ia(x) = √2·cos(ω_ia·x/σ_i + φ_ia).   z: (n, m).   Returns (n, m', q)."""
+    if functions.columns is not None:
+        z = z[:, functions.columns]
+    scale = median_bandwidth(z) if bandwidth == "median" else float(bandwidth)
+    return math.sqrt(2) * torch.cos((z / scale).unsqueeze(-1) * functions.omega + functions.phase)
+
+
+def random_fourier_features(
+    z: Tensor,
+    num_functions: float = 5,
+    bandwidth: Bandwidth = 1.0,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Random Fourier features of the columns of z (Eq. rff_transform, σ = 1 by default).
+
+    z: (n, m) features of about unit scale; see `standardize`.
+    num_functions: q ≥ 1 functions per feature; 0 < q < 1 takes a random share of the features, one
+        function each; 0 is the linear case (StableNet-L) and returns z itself.
+    bandwidth: σ, or "median" for the median distance of each feature.
+    Returns (n, m, q); (n, m', 1) for a share; (n, m, 1) for the linear case.
+
+    >>> random_fourier_features(torch.zeros(4, 3), 5).shape
+    torch.Size([4, 3, 5])
+    """
+    if num_functions == 0:
+        return z.unsqueeze(-1)
+    functions = draw_fourier_functions(
+        z.shape[1], num_functions, generator=generator, device=z.device, dtype=z.dtype
+    )
+    return apply_fourier_functions(z, functions, bandwidth)
