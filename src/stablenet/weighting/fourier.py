@@ -74,9 +74,7 @@ def median_bandwidth(z: Tensor) -> Tensor:
     return torch.where(middle > 0, middle, 1.0)
 
 
-def apply_fourier_functions(
-    z: Tensor, functions: FourierFunctions, bandwidth: Bandwidth = 1.0
-) -> Tensor:
+def apply_fourier_functions(z: Tensor, functions: FourierFunctions, bandwidth: Bandwidth = 1.0) -> Tensor:
     """u_ia(x) = √2·cos(ω_ia·x/σ_i + φ_ia).   z: (n, m).   Returns (n, m', q)."""
     if functions.columns is not None:
         z = z[:, functions.columns]
