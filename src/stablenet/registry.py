@@ -8,12 +8,11 @@ from typing import Generic, TypeVar
 
 from stablenet.errors import UserError
 
-
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """A mapping from names to parts in which a taken name is an error and an unknown one lists its neighbours."""
+    """Names to parts: a taken name is an error, an unknown one lists its neighbours."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

@@ -34,7 +34,7 @@ def _root(
 
 
 def run() -> None:
-    """Entry point. A UserError is the user's to mend, so it is printed without a traceback (exit status 2)."""
+    """Entry point. A UserError is the user's to mend: printed without a traceback, exit status 2."""
     try:
         app()
     except UserError as error:
