@@ -1,0 +1,123 @@
+"""What a source hands over: a table of images, or digits and backgrounds to blend. No pixels are read."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from stablenet.errors import UserError
+
+IMAGE_COLUMNS = ("id", "path", "label", "domain")
+DIGIT_COLUMNS = ("id", "label", "subset")
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """Images with a class and a domain, in a folder or in a zip archive that is read in place.
+
+    rows: columns id (str, unique, the same on every machine: POSIX path relative to the data set), path (str,
+    inside root), label (int, into classes), domain (int, into domains), sorted by id; sources with a
+    published division also have subset (str, for example "train").
+    """
+
+    name: str
+    root: Path
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    rows: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        missing = [column for column in IMAGE_COLUMNS if column not in self.rows]
+        if missing:
+            raise ValueError(f"the table {self.name} lacks the columns {missing}")
+        _check_rows(self.name, self.rows)
+        _check_range(self.name, "label", self.rows["label"], len(self.classes))
+        _check_range(self.name, "domain", self.rows["domain"], len(self.domains))
+
+    def open_bytes(self, path: str) -> bytes:
+        """The encoded image at a row's path. Safe in threads and in forked or spawned processes."""
+        try:
+            if self.root.is_dir():
+                return (self.root / path).read_bytes()
+            return _open_archive(self.root, os.getpid()).read(path)
+        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            raise UserError(f"cannot read {path} in {self.root}: {error}") from error
+
+
+@dataclass(frozen=True)
+class ComposedTable:
+    """Digits and the background images they are blended over; one background image is one domain.
+
+    rows: columns id (str, unique), label (int), subset ("train" or "test"); row k is read_digits()[k].
+    read_digits: () -> (n, 28, 28) uint8.   read_backgrounds: () -> (H, W, 3) uint8 per domain, H, W >= 28.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    rows: pd.DataFrame
+    read_digits: Callable[[], NDArray[np.uint8]]
+    read_backgrounds: Callable[[], list[NDArray[np.uint8]]]
+
+    def __post_init__(self) -> None:
+        missing = [column for column in DIGIT_COLUMNS if column not in self.rows]
+        if missing:
+            raise ValueError(f"the table {self.name} lacks the columns {missing}")
+        _check_rows(self.name, self.rows)
+        _check_range(self.name, "label", self.rows["label"], len(self.classes))
+
+
+def make_image_table(
+    name: str,
+    root: Path,
+    classes: Iterable[str],
+    domains: Iterable[str],
+    records: list[dict[str, object]],
+    notes: tuple[str, ...] = (),
+) -> ImageTable:
+    """Table from one record per image (keys id, path, label, domain and perhaps subset), sorted by id."""
+    if not records:
+        raise UserError(f"no images found for {name} in {root}")
+    rows = pd.DataFrame.from_records(records).astype({"label": "int64", "domain": "int64"})
+    rows = rows.sort_values("id", kind="stable", ignore_index=True)
+    return ImageTable(name, root, tuple(classes), tuple(domains), rows, notes)
+
+
+def check_member_name(name: str, archive: Path) -> None:
+    """Refuse archive members that point outside the archive (path traversal)."""
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    if name.startswith(("/", "\\")) or ".." in parts or (parts and parts[0].endswith(":")):
+        raise UserError(
+            f"the archive {archive} holds the unsafe path {name!r}, which points outside it: "
+            "nothing was read; get the archive from its origin again"
+        )
+
+
+def _check_rows(name: str, rows: pd.DataFrame) -> None:
+    if rows.empty:
+        raise UserError(f"no images found for {name}")
+    repeated = rows.loc[rows["id"].duplicated(), "id"]
+    if len(repeated):
+        raise UserError(
+            f"{len(repeated)} ids of {name} occur more than once, for example {repeated.iloc[0]!r}"
+        )
+
+
+def _check_range(name: str, column: str, values: pd.Series[int], size: int) -> None:
+    if values.min() < 0 or values.max() >= size:
+        raise ValueError(f"the table {name} has a {column} outside 0..{size - 1}")
+
+
+@lru_cache(maxsize=8)
+def _open_archive(root: Path, process: int) -> zipfile.ZipFile:
+    """One open archive per process: a forked child must not share its parent's file offset."""
+    return zipfile.ZipFile(root)
