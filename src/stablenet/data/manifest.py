@@ -1,0 +1,165 @@
+"""A split as one small text file: which image belongs to which part, how that came about, and a hash.
+
+PARTS
+    train       what a model learns from
+    validation  held out of the training domains, for choosing a model
+    test        the target: the images the published figures are computed on
+    test_rest   what is left of the target domain; test and test_rest together are the whole target domain
+Only train and validation may be read before the final evaluation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from stablenet.errors import UserError
+from stablenet.registry import unknown_name
+
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+
+PARTS = ("train", "validation", "test", "test_rest")
+SOURCE_PARTS = ("train", "validation")
+TARGET_PARTS = ("test", "test_rest")
+_FORMAT = 1
+_COLUMNS = ("id", "label", "domain", "part")
+_CROP_COLUMNS = ("u", "v")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A split. The same inputs give the same hash on every machine.
+
+    rows: columns id (str), label (int, into classes), domain (int, into domains), part (one of PARTS), in the
+    order of part, then id; composed sets also have u, v (int, 0..65535), the place of the background crop.
+    notes: what a reader of results must know, for example a class with fewer images than published.
+    """
+
+    source: str
+    setting: str
+    parameters: dict[str, JSON]
+    seed: int
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    rows: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        columns = [*_COLUMNS, *(c for c in _CROP_COLUMNS if c in self.rows)]
+        unknown = sorted(set(self.rows["part"]) - set(PARTS))
+        if unknown:
+            raise UserError(unknown_name("part", unknown[0], PARTS))
+        integers = {column: "int64" for column in columns if column not in ("id", "part")}
+        rows = self.rows[columns].astype(integers)
+        rows = rows.assign(order=rows["part"].map(PARTS.index))
+        rows = rows.sort_values(["order", *(c for c in columns if c != "part")], ignore_index=True)
+        object.__setattr__(self, "rows", rows[columns])
+
+    @property
+    def composed(self) -> bool:
+        """Whether the rows name digits to be blended over crops rather than images."""
+        return "u" in self.rows
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 over the canonical bytes: the header as sorted JSON, then the rows."""
+        return hashlib.sha256(self._header() + self._body()).hexdigest()
+
+    def part(self, name: str) -> pd.DataFrame:
+        """The rows of one part, numbered 0..n-1; the number is the index a batch carries."""
+        if name not in PARTS:
+            raise UserError(unknown_name("part", name, PARTS))
+        return self.rows[self.rows["part"] == name].reset_index(drop=True)
+
+    def counts(self, part: str) -> pd.DataFrame:
+        """Images of one part per domain (rows) and class (columns), zeros included."""
+        rows = self.part(part)
+        table = pd.crosstab(rows["domain"], rows["label"])
+        table = table.reindex(index=range(len(self.domains)), columns=range(len(self.classes)), fill_value=0)
+        return table.set_axis(self.domains, axis=0).set_axis(self.classes, axis=1)
+
+    def save(self, path: Path) -> None:
+        """Write the file in one step: a broken run leaves no half manifest."""
+        header = json.loads(self._header()) | {"hash": self.hash}
+        text = _dump(header).encode() + b"\n" + self._body()
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(text)
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise UserError(f"cannot write the manifest {path}: {error.strerror}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Manifest:
+        """Read a manifest and prove that it is the one that was written."""
+        header, body = _read(path)
+        rows = pd.read_csv(
+            StringIO(body), sep="\t", dtype={"id": str, "part": str}, keep_default_na=False, quoting=3
+        )
+        try:
+            manifest = cls(
+                source=header["source"],
+                setting=header["setting"],
+                parameters=header["parameters"],
+                seed=header["seed"],
+                classes=tuple(header["classes"]),
+                domains=tuple(header["domains"]),
+                rows=rows,
+                notes=tuple(header["notes"]),
+            )
+        except KeyError as error:
+            raise UserError(f"{path} is no manifest: it lacks {error}") from error
+        if manifest.hash != header.get("hash"):
+            raise UserError(
+                f"the manifest {path} was changed after it was written (its hash does not fit its rows): "
+                "make it again with `stablenet data split`"
+            )
+        return manifest
+
+    def _header(self) -> bytes:
+        header: dict[str, JSON] = {
+            "format": _FORMAT,
+            "source": self.source,
+            "setting": self.setting,
+            "parameters": self.parameters,
+            "seed": self.seed,
+            "classes": list(self.classes),
+            "domains": list(self.domains),
+            "notes": list(self.notes),
+        }
+        return _dump(header).encode()
+
+    def _body(self) -> bytes:
+        lines = ["\t".join(self.rows.columns)]
+        lines += ["\t".join(map(str, row)) for row in self.rows.itertuples(index=False, name=None)]
+        if any(line.count("\t") != len(self.rows.columns) - 1 or "\n" in line for line in lines):
+            raise UserError("an image id holds a tab or a line break: rename the file before splitting")
+        return ("\n".join(lines) + "\n").encode()
+
+
+def _dump(value: JSON) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str]:
+    """Header and body of a manifest file, or one sentence on what is wrong with it."""
+    try:
+        first, _, body = path.read_text(encoding="utf-8").partition("\n")
+        header = json.loads(first)
+    except OSError as error:
+        raise UserError(f"cannot read the manifest {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is no manifest: its first line is not JSON") from error
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise UserError(f"{path} is no manifest of format {_FORMAT}, which this version reads")
+    return header, body
