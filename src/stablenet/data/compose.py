@@ -27,8 +27,8 @@ def blend(
 ) -> NDArray[np.uint8]:
     """Blend digit k over a crop of the background image of its domain.
 
-    digits: (n, s, s) uint8.   backgrounds: one (H, W, 3) uint8 image per domain, H and W at least s; the sizes
-    may differ.   domain: (n,) which background.   u, v: (n,) in 0..65535, across and down.
+    digits: (n, s, s) uint8.   backgrounds: one (H, W, 3) uint8 image per domain, H, W ≥ s, sizes may differ.
+    domain: (n,) which background.   u, v: (n,) in 0..65535, the crop's place across and down.
     Returns (n, s, s, 3) uint8.
     """
     side = digits.shape[-1]
@@ -38,15 +38,11 @@ def blend(
         members = np.flatnonzero(domain == number)
         crops = _crop(backgrounds[number], u[members], v[members], side)
         glyphs = digits[members][..., None]
-        blended[members] = np.maximum(crops, glyphs) - np.minimum(
-            crops, glyphs
-        )  # |a − b| without leaving uint8
+        blended[members] = np.maximum(crops, glyphs) - np.minimum(crops, glyphs)  # |a − b| without leaving uint8
     return blended
 
 
-def _crop(
-    image: NDArray[np.uint8], u: NDArray[np.int64], v: NDArray[np.int64], side: int
-) -> NDArray[np.uint8]:
+def _crop(image: NDArray[np.uint8], u: NDArray[np.int64], v: NDArray[np.int64], side: int) -> NDArray[np.uint8]:
     """Crops (m, side, side, 3) of one image (H, W, 3)."""
     height, width = image.shape[:2]
     left = crop_corners(u, np.full_like(u, width), side)

@@ -1,7 +1,7 @@
 """Procedural textures in colour: background domains that need no download.
 
-Texture k is a pure function of k: a pattern (six kinds in turn), its scale and direction, and a palette of its
-own. Neighbouring numbers differ in kind and lie far apart in hue.
+Texture k is a pure function of k: a pattern (six kinds in turn), its scale and direction, and a palette of
+its own. Neighbouring numbers differ in kind and lie far apart in hue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def texture_names(count: int = NUM_TEXTURES) -> tuple[str, ...]:
 
 
 def _colour(field: Field, number: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Map field (s, s) in 0..1 through three colours: dark, middle, light, in hues around the texture's own."""
+    """Map field (s, s) in 0..1 through three colours, dark to light or back, around the texture's hue."""
     hue = number * _GOLDEN % 1.0
     hues = hue + np.array([0.0, rng.uniform(-0.2, 0.2), rng.uniform(-0.45, 0.45)])
     saturations = rng.uniform([0.5, 0.4, 0.25], [1.0, 0.9, 0.8])
@@ -55,7 +55,8 @@ def _rgb(hue: Field, saturation: Field, value: Field) -> Field:
     """HSV to RGB.   hue, saturation, value: (k,), hue in turns.   Returns (k, 3) in 0..1."""
     sector = (np.array([5.0, 3.0, 1.0]) + hue[:, None] * 6.0) % 6.0
     drop = np.clip(np.minimum(sector, 4.0 - sector), 0.0, 1.0)
-    return value[:, None] * (1.0 - saturation[:, None] * drop)
+    colours: Field = value[:, None] * (1.0 - saturation[:, None] * drop)
+    return colours
 
 
 def _axes(side: int) -> tuple[Field, Field]:
@@ -67,7 +68,8 @@ def _axes(side: int) -> tuple[Field, Field]:
 def _along(side: int, angle: float) -> Field:
     """Distance in pixels along a direction."""
     across, down = _axes(side)
-    return np.cos(angle) * across + np.sin(angle) * down
+    distance: Field = np.cos(angle) * across + np.sin(angle) * down
+    return distance
 
 
 def _draw_waves(rng: np.random.Generator, side: int) -> Field:

@@ -1,7 +1,7 @@
 """Real handwritten digits on procedural textures: the test bed that ships with the package's dependencies.
 
-Digits: scikit-learn's copy of the UCI optical digits (1,797 images of 8 × 8 pixels, CC BY 4.0), enlarged to the
-28 pixels of MNIST. Backgrounds: drawn by `stablenet.data.textures`. Blended exactly as MNIST-M.
+Digits: scikit-learn's copy of the UCI optical digits (1,797 images of 8 × 8 pixels, CC BY 4.0), enlarged to
+the 28 pixels of MNIST. Backgrounds: drawn by `stablenet.data.textures`. Blended exactly as MNIST-M.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def embedded_table() -> ComposedTable:
 def read_digits() -> NDArray[np.uint8]:
     """The digits as (1797, 28, 28) uint8, ink 255 on paper 0, enlarged with a bicubic filter."""
     small = np.round(_load_digits()[0] * (255 / 16)).astype(np.uint8)
-    enlarged = [
-        np.asarray(Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for image in small
-    ]
+    enlarged = [np.asarray(Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for image in small]
     return np.stack(enlarged)
 
 
