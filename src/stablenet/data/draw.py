@@ -1,0 +1,35 @@
+"""Random choices that are the same on every machine: an item's place in the draw is its hash.
+
+NumPy does not promise equal streams between versions. Ordering by SHA-256 of (seed, purpose, item) needs no stream
+at all, and an image added or removed leaves the order of all others as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+
+def shuffle(items: Iterable[str], seed: int, *purpose: str) -> list[str]:
+    """The items in random order; another purpose or seed gives another order."""
+    return sorted(items, key=lambda item: _digest(item, seed, purpose))
+
+
+def shuffle_rows(rows: pd.DataFrame, seed: int, *purpose: str) -> pd.DataFrame:
+    """The rows in the random order of their ids, which must be unique."""
+    order = {item: place for place, item in enumerate(shuffle(rows["id"], seed, *purpose))}
+    return rows.iloc[np.argsort(rows["id"].map(order).to_numpy(), kind="stable")].reset_index(drop=True)
+
+
+def draw_places(items: Iterable[str], seed: int, *purpose: str) -> NDArray[np.int64]:
+    """Two independent uniform numbers in 0..65535 for every item, shape (n, 2)."""
+    raw = b"".join(_digest(item, seed, purpose)[:4] for item in items)
+    return np.frombuffer(raw, ">u2").astype(np.int64).reshape(-1, 2)
+
+
+def _digest(item: str, seed: int, purpose: tuple[str, ...]) -> bytes:
+    return hashlib.sha256("\x1f".join((str(seed), *purpose, item)).encode()).digest()

@@ -1,0 +1,83 @@
+"""Arithmetic on class counts: ratios, shares that add up, totals that are met exactly. Integers only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from stablenet.errors import UserError
+
+
+def parse_ratio(text: str) -> tuple[int, ...]:
+    """ "5:1:1" -> (5, 1, 1): the dominant domain first, none larger than it."""
+    try:
+        terms = tuple(int(term) for term in text.split(":"))
+    except ValueError:
+        terms = ()
+    if len(terms) < 2 or min(terms) < 1 or max(terms) > terms[0]:
+        raise UserError(
+            f"the ratio {text!r} is not like 5:1:1: whole numbers, the dominant domain's first, the largest"
+        )
+    return terms
+
+
+def minor_shares(ratio: str, minors: int) -> list[Fraction]:
+    """What each of the minor domains holds relative to the dominant one, cut to three decimals.
+
+    A third is 0.333: so the paper's own counts for 3:1:1 come about. Equal terms serve any number of domains.
+    """
+    terms = parse_ratio(ratio)
+    small = list(terms[1:])
+    if len(set(small)) == 1:
+        small = small[:1] * minors
+    if len(small) != minors:
+        raise UserError(f"the ratio {ratio} has {len(small)} minor terms where there are {minors} minor domains")
+    return [Fraction(1000 * term // terms[0], 1000) for term in small]
+
+
+def floor_share(count: int, share: Fraction) -> int:
+    return count * share.numerator // share.denominator
+
+
+def allot(total: int, sizes: Sequence[int]) -> list[int]:
+    """Split total over groups in proportion to their sizes (largest remainders), none beyond its size."""
+    whole = sum(sizes)
+    if total > whole:
+        raise UserError(f"{total} images were asked for where there are {whole}")
+    if whole == 0:
+        return [0] * len(sizes)
+    shares = [Fraction(total * size, whole) for size in sizes]
+    parts = [int(share) for share in shares]
+    by_remainder = sorted(range(len(sizes)), key=lambda group: (parts[group] - shares[group], group))
+    for group in by_remainder[: total - sum(parts)]:
+        parts[group] += 1
+    return parts
+
+
+def round_share(count: int, share: float) -> int:
+    """The share of a count, halves rounded up; the share is read as the decimal it is written as."""
+    exact = Fraction(str(share)) * count
+    return int(exact + Fraction(1, 2))
+
+
+def fit_total(wanted: Sequence[int], available: Sequence[int], total: int) -> list[int] | None:
+    """Counts near min(wanted, available) that add up to total: the largest classes give, or take, one at a time.
+
+    None where fewer than total are available.
+    """
+    counts = [min(pair) for pair in zip(wanted, available, strict=True)]
+    if sum(available) < total:
+        return None
+    while sum(counts) != total:
+        step = 1 if sum(counts) < total else -1
+        order = sorted(range(len(counts)), key=lambda group: (-wanted[group], group))
+        movable = [g for g in order if (counts[g] < available[g] if step > 0 else counts[g] > 0)]
+        for group in movable[: abs(total - sum(counts))]:
+            counts[group] += step
+    return counts
+
+
+def name_shortfalls(missing: Mapping[str, int]) -> str:
+    """ "house lacks 15 in sketch, …": which class lacks how many."""
+    listed = [f"{place} lacks {count}" for place, count in missing.items()]
+    return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
