@@ -1,5 +1,23 @@
 """Sample weights under which features are independent. Imports torch alone."""
 
-from stablenet.weighting.fourier import random_fourier_features
+from stablenet.weighting.dependence import dependence_matrix, label_dependence, pairwise_dependence
+from stablenet.weighting.fourier import random_fourier_features, standardize
+from stablenet.weighting.inputs import pool_maps
+from stablenet.weighting.module import StableWeighting
+from stablenet.weighting.presets import PRESETS
+from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.solver import Solution, effective_sample_size
 
-__all__ = ["random_fourier_features"]
+__all__ = [
+    "PRESETS",
+    "Solution",
+    "StableWeighting",
+    "WeightingSettings",
+    "dependence_matrix",
+    "effective_sample_size",
+    "label_dependence",
+    "pairwise_dependence",
+    "pool_maps",
+    "random_fourier_features",
+    "standardize",
+]

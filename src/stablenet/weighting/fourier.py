@@ -29,6 +29,7 @@ def draw_fourier_functions(
     num_features: int,
     num_functions: float,
     *,
+    shared: bool = False,
     generator: torch.Generator | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -37,6 +38,7 @@ def draw_fourier_functions(
 
     The share (the paper's 0.3x) is drawn here, hence anew with every batch: over many batches every feature
     takes part. At least two features are kept, since one alone has no pair.
+    shared: one ω per function for all features, as in the published code; phases stay per feature.
     """
     columns = None
     if 0 < num_functions < 1:
@@ -44,7 +46,8 @@ def draw_fourier_functions(
         columns = torch.randperm(num_features, generator=generator, device=device)[:kept]
         num_features, num_functions = kept, 1
     shape = (num_features, int(num_functions))
-    omega = torch.randn(shape, generator=generator, device=device, dtype=dtype)
+    omega_shape = (1, shape[1]) if shared else shape
+    omega = torch.randn(omega_shape, generator=generator, device=device, dtype=dtype).expand(shape)
     phase = torch.rand(shape, generator=generator, device=device, dtype=dtype) * (2 * math.pi)
     return FourierFunctions(omega, phase, columns)
 
@@ -74,12 +77,35 @@ def median_bandwidth(z: Tensor) -> Tensor:
     return torch.where(middle > 0, middle, 1.0)
 
 
-def apply_fourier_functions(z: Tensor, functions: FourierFunctions, bandwidth: Bandwidth = 1.0) -> Tensor:
-    """u_ia(x) = √2·cos(ω_ia·x/σ_i + φ_ia).   z: (n, m).   Returns (n, m', q)."""
+def apply_fourier_functions(
+    z: Tensor,
+    functions: FourierFunctions,
+    bandwidth: Bandwidth = 1.0,
+    *,
+    with_sine: bool = False,
+    scale_phases: bool = False,
+) -> Tensor:
+    """u_ia(x) = √2·cos(ω_ia·x/σ_i + φ_ia) (Eq. rff_transform).   z: (n, m).   Returns (n, m', q).
+
+    Two variants of the published code: with_sine gives √(2/q)·[cos, sin], hence (n, m', 2q); scale_phases first
+    maps the angles, per sample and function, linearly onto [0, π/2] across the features.
+    """
     if functions.columns is not None:
         z = z[:, functions.columns]
     scale = median_bandwidth(z) if bandwidth == "median" else float(bandwidth)
-    return math.sqrt(2) * torch.cos((z / scale).unsqueeze(-1) * functions.omega + functions.phase)
+    angle = (z / scale).unsqueeze(-1) * functions.omega + functions.phase
+    if scale_phases:
+        angle = _scale_across_features(angle)
+    if with_sine:
+        return torch.cat([angle.cos(), angle.sin()], -1) * math.sqrt(2 / functions.omega.shape[1])
+    return math.sqrt(2) * angle.cos()
+
+
+def _scale_across_features(angle: Tensor) -> Tensor:
+    """Minimum to 0 and maximum to π/2 across the features of each sample.   angle: (n, m, q)."""
+    lowest = angle.amin(1, keepdim=True)
+    reach = angle.amax(1, keepdim=True) - lowest
+    return (angle - lowest) / torch.where(reach > 0, reach, 1.0) * (math.pi / 2)
 
 
 def random_fourier_features(
@@ -102,7 +128,5 @@ def random_fourier_features(
     """
     if num_functions == 0:
         return z.unsqueeze(-1)
-    functions = draw_fourier_functions(
-        z.shape[1], num_functions, generator=generator, device=z.device, dtype=z.dtype
-    )
+    functions = draw_fourier_functions(z.shape[1], num_functions, generator=generator, device=z.device, dtype=z.dtype)
     return apply_fourier_functions(z, functions, bandwidth)

@@ -1,0 +1,35 @@
+"""Several processes, one weight problem: every rank gathers all rows, solves the same, and takes its slice."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+
+def processes() -> int:
+    """How many processes train together; 1 outside torch.distributed."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def gather_sizes(size: int, device: torch.device) -> list[int]:
+    """The batch size of every rank. Reads the device: ranks may hold short batches, and shapes are the host's."""
+    sizes = torch.zeros(processes(), dtype=torch.int64, device=device)
+    dist.all_gather_into_tensor(sizes, torch.tensor([size], device=device))
+    return [int(value) for value in sizes.tolist()]
+
+
+def gather_rows(rows: Tensor, sizes: list[int]) -> Tensor:
+    """All ranks' rows, in the order of the ranks.   rows: (sizes[rank], …).   Returns (Σ sizes, …), no gradient."""
+    largest = max(sizes)
+    padded = rows.new_zeros(largest, *rows.shape[1:])
+    padded[: len(rows)] = rows.detach()
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
+def own_slice(sizes: list[int]) -> slice:
+    """This rank's rows in the gathered batch."""
+    first = sum(sizes[: dist.get_rank()])
+    return slice(first, first + sizes[dist.get_rank()])

@@ -1,0 +1,73 @@
+"""The fast path on CUDA: the whole solve in three fused kernels, without the host waiting for anything."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from stablenet.errors import UserError
+from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.solver import Solution
+
+Path = Literal["fused", "eager"]
+
+# The solve keeps vectors of n in the registers of every program; beyond this many rows they would spill.
+MOST_ROWS = 2048
+
+
+def choose_path(rows: Tensor, settings: WeightingSettings) -> Path:
+    """Where the problem over rows (n, m) is solved: fused wherever that is possible, unless told otherwise."""
+    reason = why_not_fused(rows, settings)
+    if settings.method == "fused" and reason:
+        raise UserError(f"method='fused' is not possible here: {reason}; use method='auto'")
+    return "fused" if settings.method in ("auto", "fused") and not reason else "eager"
+
+
+def why_not_fused(rows: Tensor, settings: WeightingSettings) -> str:
+    """The first reason against the fused path, or an empty string."""
+    unsupported = {
+        "redraw='step'": settings.redraw == "step",
+        "fourier='cosine-sine'": settings.fourier == "cosine-sine",
+        "scaling='phase'": settings.scaling == "phase",
+        "bandwidth='median'": settings.bandwidth == "median",
+        "pairing='same'": settings.pairing == "same" and settings.pairs != "labels",
+        "objective='scaled-sum'": settings.objective == "scaled-sum",
+        "logits='joint'": settings.logits == "joint",
+        "keep='last'": settings.keep == "last",
+        "a tolerance": settings.tolerance is not None,
+    }
+    for name, present in unsupported.items():
+        if present:
+            return f"{name} has no fused kernel"
+    if len(rows) > MOST_ROWS:
+        return f"{len(rows)} rows are joined, and it takes at most {MOST_ROWS}"
+    if rows.device.type != "cuda":
+        return f"the features are on the {rows.device.type} device, and it runs on CUDA"
+    if not triton_works():
+        return "it needs Triton 3.3 or newer"
+    return ""
+
+
+def triton_works() -> bool:
+    """Whether a Triton with cooperative launches is installed."""
+    try:
+        import triton
+    except ImportError:
+        return False
+    return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 3)
+
+
+def solve_fused(
+    rows: Tensor,
+    labels: Tensor | None,
+    fixed: Tensor,
+    size: int,
+    settings: WeightingSettings,
+    generator: torch.Generator,
+) -> Solution:
+    """`solve_weights` with the statistics of `draw_statistics`, fused.   rows: (n, m), the batch last."""
+    from stablenet.weighting.kernels.launch import launch_solve
+
+    return launch_solve(rows, labels, fixed, size, settings, generator)

@@ -1,0 +1,158 @@
+"""Sizes, buffers and launches of the fused path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stablenet.weighting.fourier import FourierFunctions
+from stablenet.weighting.gram import centre_gram, label_gram_of
+from stablenet.weighting.kernels import programs
+from stablenet.weighting.problem import draw_functions
+from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.solver import Solution, ess_spread_limit
+
+TILE = 32  # samples on each side of a tile of pairs
+NEVER = 2**30
+LARGEST = torch.finfo(torch.float32).max
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a solve is spread over the device."""
+
+    programs: int  # a power of two; each owns some features and some rows
+    features: int  # of one program
+    rows: int  # of one program, a power of two
+    block_m: int  # features at once
+    block_n: int  # all samples, rounded up to a power of two
+    warps: int
+
+
+def launch_solve(
+    rows: Tensor,
+    labels: Tensor | None,
+    fixed: Tensor,
+    size: int,
+    settings: WeightingSettings,
+    generator: torch.Generator,
+) -> Solution:
+    """rows: (n, m), the batch's `size` last.   labels: (n,) or (n, C).   fixed: (n − size,) weights."""
+    u = fourier_rows_fused(rows, settings, generator)
+    k, squares = gram_fused(u)
+    blank = k  # stands in for matrices that the compiled variant does not read
+    pairs = (k * k).sub_(squares) if settings.pairs != "labels" else blank
+    label_gram, product = blank, blank
+    if settings.pairs != "features":
+        assert labels is not None
+        label_gram = label_gram_of(labels, torch.float32)
+        label_gram = centre_gram(label_gram) if settings.form == "covariance" else label_gram
+        product = k * label_gram
+    return run_steps(u, (pairs, k, label_gram, product), fixed, size, settings)
+
+
+def fourier_rows_fused(rows: Tensor, settings: WeightingSettings, generator: torch.Generator) -> Tensor:
+    """`problem.fourier_rows` of standardised rows (n, m), centred where the form allows. Returns (m', q, n)."""
+    n, width = rows.shape
+    linear = settings.num_functions == 0
+    if linear:
+        functions = FourierFunctions(rows, rows)
+        m, q = width, 1
+    else:
+        functions = draw_functions(width, settings, generator)
+        m, q = functions.omega.shape
+    omega = functions.omega if settings.bandwidth == 1 else functions.omega / float(settings.bandwidth)
+    u = torch.empty(m, q, n, device=rows.device)
+    block_n = power_of_two(n)
+    block_m = max(1, 4096 // block_n)
+    programs.fourier_program[(-(-m // block_m),)](
+        rows,
+        omega,
+        functions.phase,
+        rows if functions.columns is None else functions.columns,
+        u,
+        n,
+        m,
+        width,
+        Q=q,
+        STANDARD=settings.scaling == "standard",
+        LINEAR=linear,
+        CENTRE=settings.form == "covariance",
+        SHARE=functions.columns is not None,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+    )
+    return u
+
+
+def gram_fused(u: Tensor) -> tuple[Tensor, Tensor]:
+    """K = Σ_i K_i and Σ_i K_i∘K_i in one pass over u (m, q, n). Both (n, n)."""
+    m, q, n = u.shape
+    tiles = -(-n // TILE)
+    splits = max(1, min(16, 1024 // tiles**2, m))
+    partial = torch.empty(2, splits, n, n, device=u.device)
+    programs.gram_program[(tiles, tiles, splits)](u, partial[0], partial[1], n, m, -(-m // splits), Q=q, BLOCK=TILE)
+    k, squares = partial.sum(1)
+    return k, squares
+
+
+def run_steps(
+    u: Tensor, matrices: tuple[Tensor, ...], fixed: Tensor, size: int, settings: WeightingSettings
+) -> Solution:
+    """All inner steps in one launch.   u: (m, q, n).   matrices: M, K, L, K∘L, each (n, n)."""
+    m, q, n = u.shape
+    grid = plan_grid(n, m, q)
+    exchange = torch.empty((4 * grid.programs + 5) * grid.block_n, device=u.device)
+    out = torch.empty(2 * size + settings.steps + 1 + 5, device=u.device)
+    weights, logits, objective, facts = out.split([size, size, settings.steps + 1, 5])
+    programs.solve_program[(grid.programs,)](
+        u,
+        *matrices,
+        fixed,
+        exchange,
+        torch.zeros(1, dtype=torch.int32, device=u.device),
+        weights,
+        logits,
+        objective,
+        facts,
+        n,
+        size,
+        m,
+        grid.features,
+        settings.steps,
+        NEVER if settings.decay_after is None else settings.decay_after,
+        float(settings.learning_rate),
+        float(settings.momentum),
+        float(settings.penalty),
+        min(ess_spread_limit(settings.min_ess), LARGEST),
+        PAPER=settings.form == "paper",
+        FEATURE_PAIRS=settings.pairs != "labels",
+        LABEL_PAIRS=settings.pairs != "features",
+        RELATIVE=settings.objective == "relative",
+        RETREAT=settings.on_rise == "retreat",
+        Q=q,
+        P=grid.programs,
+        ROWS=grid.rows,
+        BLOCK_M=grid.block_m,
+        BLOCK_N=grid.block_n,
+        num_warps=grid.warps,
+        launch_cooperative_grid=u.device.type == "cuda",
+    )
+    return Solution(weights, logits, facts[:2], objective, facts[2], facts[3], facts[4])
+
+
+def plan_grid(n: int, m: int, q: int) -> Grid:
+    """Enough programs to share the work, few enough to exchange sums cheaply and to run all at once."""
+    block_n = power_of_two(n)
+    wanted = max(1, n * m * q // 32_768)  # numbers of u that one program reads in a pass
+    count = min(64, power_of_two(wanted), power_of_two(m))
+    block_m = max(1, min(16, 4096 // block_n))
+    rows = power_of_two(-(-n // count))
+    return Grid(count, -(-m // count), rows, block_m, block_n, 8 if block_n <= 512 else 16)
+
+
+def power_of_two(value: int) -> int:
+    """The smallest power of two that is not below the value."""
+    return 1 << max(0, value - 1).bit_length()

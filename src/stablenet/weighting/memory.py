@@ -1,0 +1,187 @@
+"""What the weighting remembers of past batches: the paper's averaged groups, or a queue of real samples.
+
+All state is in persistent buffers and, for the counters that the host must know without asking the device, in the
+module's extra state, so that `state_dict` carries everything a resumed run needs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stablenet.errors import UserError
+from stablenet.weighting.settings import WeightingSettings
+
+RUNNING_MEAN_BATCHES = 10  # published code: a plain mean over the first ten batches
+STATE = ("features", "measure", "labels")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of features with what belongs to them.
+
+    features: (r, m).   measure: (r,) weights, or logits where the memory holds those.
+    labels: (r,) integers, (r, C) columns, or None when labels take no part.
+    """
+
+    features: Tensor
+    measure: Tensor
+    labels: Tensor | None
+
+
+class Memory(nn.Module, ABC):
+    """k groups of `rows` rows. `recall` gives the filled rows to join to a batch, `store` takes a batch in."""
+
+    features: Tensor
+    measure: Tensor
+    labels: Tensor
+
+    def __init__(self, settings: WeightingSettings) -> None:
+        super().__init__()
+        self._settings = settings
+        for name in STATE:
+            self.register_buffer(name, torch.empty(0))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, shapes included."""
+        for name in STATE:
+            setattr(self, name, torch.empty(0, device=self.features.device))
+        self.rows = self._settings.memory_rows or 0  # of one group; 0 until the first batch tells
+        self.filled = 0  # rows that hold something
+        self.stored = 0  # batches taken in
+
+    def check(self, features: Tensor) -> None:
+        """Refuse a batch that cannot be joined or stored, before anything changes.   features: (B, m)."""
+        if self.rows and len(features) > self.rows and self._settings.groups:
+            raise UserError(
+                f"a batch of {len(features)} is larger than the memory's {self.rows} rows; "
+                f"build StableWeighting with memory_rows={len(features)}, or call reset() first"
+            )
+        if self.features.numel() and features.shape[1] != self.features.shape[-1]:
+            raise UserError(
+                f"features have {features.shape[1]} columns, the memory was filled with "
+                f"{self.features.shape[-1]}; pass the same layers every time, or call reset() first"
+            )
+
+    def start(self, batch: Samples) -> None:
+        """Take the shapes of the first batch; later batches change nothing."""
+        if self.features.numel() or self._settings.groups == 0:
+            return
+        self.rows = self.rows or len(batch.features)
+        shape = self._shape()
+        self.features = batch.features.new_zeros(*shape, batch.features.shape[1])
+        self.measure = batch.measure.new_full(shape, 0.0 if self._settings.memory_holds == "logits" else 1.0)
+        if batch.labels is not None:
+            self.labels = batch.labels.new_zeros(*shape, *batch.labels.shape[1:])
+
+    @abstractmethod
+    def recall(self) -> Samples | None:
+        """The filled rows; where weights are held, each group's sum to its number of rows."""
+
+    @abstractmethod
+    def store(self, batch: Samples, valid: Tensor | None) -> None:
+        """Take the batch in, unless `valid` (a scalar on the device) says that it must leave no trace."""
+
+    @abstractmethod
+    def _shape(self) -> tuple[int, ...]:
+        """The leading dimensions of the buffers."""
+
+    def _columns(self, batch: Samples) -> list[tuple[Tensor, Tensor]]:
+        """(buffer, new rows) of everything that is stored."""
+        pairs = [(self.features, batch.features), (self.measure, batch.measure)]
+        if batch.labels is not None:
+            pairs.append((self.labels, batch.labels))
+        return pairs
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([self.rows, self.filled, self.stored])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.rows, self.filled, self.stored = (int(value) for value in state)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        for name in STATE:  # shapes are known only after the first batch, so take the saved ones
+            if prefix + name in state_dict:
+                device = getattr(self, name).device
+                setattr(self, name, torch.empty_like(state_dict[prefix + name], device=device))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class AveragedMemory(Memory):
+    """The paper's memory (Eq. save_w): every group a running mean of batches, row by row, with its own α.
+
+    Z_Gi ← α_i·Z_Gi + (1 − α_i)·Z_L, and the same for weights and, when label pairs are on, for one-hot labels: a
+    remembered row then carries the same mixture of labels as of features. The first batch fills the groups. A short
+    batch updates the first rows only. (The appendix writes Z_Gi in the weights' line; that is read as a slip.)
+    """
+
+    def start(self, batch: Samples) -> None:
+        super().start(batch)
+        if self._settings.memory_start == "running-mean":
+            self.filled = self.rows  # with zeros, as in the published code
+
+    def recall(self) -> Samples | None:
+        if not self.filled:
+            return None
+        measure = self.measure[:, : self.filled]
+        if self._settings.memory_holds == "weights":
+            measure = measure / measure.mean(1, keepdim=True)
+        labels = self.labels[:, : self.filled].flatten(0, 1) if self.labels.numel() else None
+        return Samples(self.features[:, : self.filled].flatten(0, 1), measure.flatten(), labels)
+
+    def store(self, batch: Samples, valid: Tensor | None) -> None:
+        size = len(batch.features)
+        known = min(self.filled, size)
+        for group, alpha in enumerate(self._settings.alpha_of_groups()):
+            share = 1 - self._alpha_now(alpha)
+            weight = share if valid is None else torch.where(valid, share, 0.0)
+            for buffer, new in self._columns(batch):
+                buffer[group, :known].lerp_(new[:known], weight)
+                buffer[group, known:size] = new[known:]
+        self.filled = max(self.filled, size)
+        self.stored += 1
+
+    def _alpha_now(self, alpha: float) -> float:
+        if self._settings.memory_start == "running-mean" and self.stored < RUNNING_MEAN_BATCHES:
+            return self.stored / (self.stored + 1)
+        return alpha
+
+    def _shape(self) -> tuple[int, ...]:
+        return (self._settings.groups, self.rows)
+
+
+class QueueMemory(Memory):
+    """The last k·rows samples as they were. Rows are real, so their covariance is that of the data."""
+
+    def recall(self) -> Samples | None:
+        if not self.filled:
+            return None
+        measure = self.measure[: self.filled]
+        if self._settings.memory_holds == "weights":
+            measure = measure / measure.mean()
+        labels = self.labels[: self.filled] if self.labels.numel() else None
+        return Samples(self.features[: self.filled], measure, labels)
+
+    def store(self, batch: Samples, valid: Tensor | None) -> None:
+        size, capacity = len(batch.features), len(self.features)
+        first = self.stored % capacity  # here `stored` counts rows, which gives the place to write
+        head = min(size, capacity - first)
+        for buffer, new in self._columns(batch):
+            for start, rows in ((first, new[:head]), (0, new[head:])):
+                old = buffer[start : start + len(rows)]
+                old.copy_(rows if valid is None else torch.where(valid, rows, old))
+        self.filled = min(capacity, self.filled + size)
+        self.stored += size
+
+    def _shape(self) -> tuple[int, ...]:
+        return (self._settings.groups * self.rows,)
+
+
+def make_memory(settings: WeightingSettings) -> Memory:
+    return QueueMemory(settings) if settings.memory == "queue" else AveragedMemory(settings)

@@ -1,0 +1,217 @@
+"""StableWeighting: the weights of each batch, in three lines of anybody's training loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stablenet.errors import UserError
+from stablenet.weighting import distributed
+from stablenet.weighting.inputs import Features, Layers, check_finite, check_labels, join_layers
+from stablenet.weighting.kernels import choose_path, solve_fused
+from stablenet.weighting.memory import Samples, make_memory
+from stablenet.weighting.pending import PendingCheck
+from stablenet.weighting.presets import preset_table, settings_of
+from stablenet.weighting.problem import draw_statistics
+from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.solver import Solution, effective_sample_size, solve_weights
+
+
+@dataclass(frozen=True)
+class LastSolve:
+    """The latest solve and the path that computed it."""
+
+    solution: Solution
+    path: str
+
+
+class StableWeighting(nn.Module):
+    """Sample weights under which the features of a batch, joined to a memory of past ones, are independent.
+
+    >>> weighting = StableWeighting(preset="paper", seed=0)
+    >>> z = torch.randn(8, 4)
+    >>> w = weighting(z)
+    >>> w.shape, round(w.sum().item(), 4)
+    (torch.Size([8]), 8.0)
+
+    preset: "paper" (formulas and values as written), "published" (what the authors' code computes) or
+        "recommended" (scale-free; made for shallow, pooled features against the label, see `pool_maps`).
+    overrides: any field of `WeightingSettings` by name: num_functions, bandwidth, form, pairs, groups, alphas, steps,
+        learning_rate, penalty, min_ess, method, seed, …
+
+    In `eval()` the weights are ones and the memory is left alone. Features are cut off from the graph: their gradient
+    is that of the weighted loss. Random numbers come from a generator of the module's own.
+    """
+
+    def __init__(self, preset: str = "recommended", **overrides: Any) -> None:
+        super().__init__()
+        self.preset = preset
+        self.settings: WeightingSettings = settings_of(preset, overrides)
+        self.memory = make_memory(self.settings)
+        self._calls = 0  # solves so far; with the seed it fixes the Fourier functions of the next one
+        self._last: LastSolve | None = None
+        self._pending = PendingCheck()
+
+    @staticmethod
+    def preset_table() -> str:
+        """The three presets side by side, one setting a line."""
+        return preset_table()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.no_grad()
+    def forward(self, features: Features, labels: Tensor | None = None) -> Tensor:
+        """Weights of the batch, (B,) float32, detached, non-negative, summing to B.
+
+        features: (B, m) floating-point, or a dict of such layers by name.
+        labels: (B,) integer classes, or (B, C) columns (soft labels, targets); needed for label pairs only.
+        With several processes B is the joined batch's size, and each rank gets its slice.
+        """
+        z, layers = join_layers(features)
+        with_labels = self.settings.pairs != "features"
+        check_labels(labels, len(z), with_labels)
+        if not self.training:
+            return z.new_ones(len(z))
+        self._pending.raise_if_bad(self.memory)
+        if self._calls < self.settings.warmup:
+            self._calls += 1
+            return z.new_full((len(z),), float(len(z)) if self.settings.warmup_loss == "sum" else 1.0)
+        with torch.autocast(z.device.type, enabled=False):
+            return self._weights(z, labels if with_labels else None, layers)
+
+    def reset(self) -> None:
+        """Forget all past batches."""
+        self.memory.reset()
+        self._pending.clear()
+
+    @property
+    def diagnostics(self) -> dict[str, Any]:
+        """The latest solve in numbers. Reading it waits for the device; training without reading it does not.
+
+        dependence_before / dependence_after: D with uniform batch weights and with the returned ones.
+        ess_ratio: effective sample size over batch size.   steps: inner steps done.   kept_step: the one returned.
+        guard_events: iterates blended by the ESS guard; whether uniform weights were the best.
+        optimality_gap: what a linear model of the objective could still gain; path: which code computed it.
+        """
+        if self._last is None:
+            return {}
+        solution = self._last.solution
+        before, after = solution.dependence.tolist()
+        return {
+            "dependence_before": before,
+            "dependence_after": after,
+            "ess_ratio": float(effective_sample_size(solution.weights)) / len(solution.weights),
+            "steps": len(solution.objective) - 1,
+            "kept_step": int(solution.kept),
+            "guard_events": {"ess": int(solution.guarded), "uniform": int(solution.kept) == 0},
+            "optimality_gap": float(solution.gap),
+            "path": self._last.path,
+        }
+
+    @property
+    def last_solution(self) -> Solution | None:
+        """The latest solve as tensors on the device; reading them is the caller's decision."""
+        return self._last.solution if self._last else None
+
+    def extra_repr(self) -> str:
+        s = self.settings
+        return f"preset={self.preset!r}, pairs={s.pairs!r}, form={s.form!r}, memory={s.memory!r}, groups={s.groups}"
+
+    def _weights(self, z: Tensor, labels: Tensor | None, layers: Layers) -> Tensor:
+        own = slice(None)
+        if distributed.processes() > 1:
+            sizes = distributed.gather_sizes(len(z), z.device)
+            z = distributed.gather_rows(z, sizes)
+            labels = None if labels is None else distributed.gather_rows(labels, sizes)
+            own = distributed.own_slice(sizes)
+        self.memory.check(z)
+        labels = None if labels is None else self._label_rows(labels)
+        z, valid = self._check_values(z, layers)
+        batch = Samples(z, z.new_ones(len(z)), labels)
+        self.memory.start(batch)
+        solution, path = self._solve(batch)
+        weights, logits = solution.weights, solution.logits
+        if valid is not None:
+            weights = torch.where(valid, weights, 1.0)
+        self._remember(z, logits if self.settings.memory_holds == "logits" else weights, labels, valid)
+        self._last = LastSolve(solution, path)
+        self._calls += 1
+        return weights[own]
+
+    def _solve(self, batch: Samples) -> tuple[Solution, str]:
+        past = self.memory.recall()
+        rows, labels = batch.features, batch.labels
+        fixed = rows.new_empty(0)
+        if past is not None:
+            rows = torch.cat([past.features, rows])
+            fixed = self._memory_measure(past.measure)
+            labels = None if labels is None or past.labels is None else torch.cat([past.labels, labels])
+        generator = torch.Generator(rows.device)
+        generator.manual_seed(mix_seed(self.settings.seed, self._calls))
+        path = choose_path(rows, self.settings)
+        if path == "fused":
+            return solve_fused(rows, labels, fixed, len(batch.features), self.settings, generator), path
+        draw = draw_statistics(rows, labels, self.settings, generator)
+        return solve_weights(draw, fixed, len(batch.features), self.settings), path
+
+    def _memory_measure(self, held: Tensor) -> Tensor:
+        """What the memory holds, as weights for a block simplex or as logits for a joint one."""
+        wanted = "logits" if self.settings.logits == "joint" else "weights"
+        if wanted == self.settings.memory_holds:
+            return held
+        if wanted == "logits":
+            return held.clamp_min(torch.finfo(held.dtype).tiny).log()
+        groups = held.view(self.settings.groups, -1) if self.settings.memory == "average" else held[None]
+        return (torch.softmax(groups, 1) * groups.shape[1]).flatten()
+
+    def _check_values(self, z: Tensor, layers: Layers) -> tuple[Tensor, Tensor | None]:
+        """Finite values, checked at once on the CPU; elsewhere without waiting, to be raised at the next call."""
+        if z.device.type == "cpu":
+            check_finite(z, layers)
+            return z, None
+        return self._pending.watch(z, layers, first=self.memory.filled == 0)
+
+    def _label_rows(self, labels: Tensor) -> Tensor:
+        """Labels as they are compared and stored: integers, or columns where the memory averages them."""
+        if labels.ndim == 2:
+            return labels.detach().to(torch.float32)
+        if self.settings.memory == "queue" or self.settings.groups == 0:
+            return labels
+        classes = torch.arange(self._num_classes(labels), device=labels.device)
+        return (labels[:, None] == classes).to(torch.float32)
+
+    def _num_classes(self, labels: Tensor) -> int:
+        """The width of averaged one-hot labels. Reads the device, once, when the user has not said it.
+
+        On the CPU a class beyond it is an error; elsewhere, where looking would mean waiting, its row stays empty.
+        """
+        width = self.settings.num_classes or (self.memory.labels.shape[-1] if self.memory.filled else None)
+        if width is None or labels.device.type == "cpu":
+            seen = int(labels.max()) + 1
+            width = width or seen
+            if seen > width:
+                raise UserError(
+                    f"label {seen - 1} was found, but the memory averages labels of {width} classes; "
+                    f"build StableWeighting with num_classes={seen} or more"
+                )
+        return width
+
+    def _remember(self, z: Tensor, measure: Tensor, labels: Tensor | None, valid: Tensor | None) -> None:
+        if self.settings.groups:
+            self.memory.store(Samples(z, measure, labels), valid)
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([self._calls])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._calls = int(state[0])
+
+
+def mix_seed(seed: int, call: int) -> int:
+    """A well-spread 63-bit seed from the user's seed and the number of the call."""
+    x = (seed * 0x9E3779B97F4A7C15 + call * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) & (2**64 - 1)
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return (x ^ (x >> 31)) & (2**63 - 1)

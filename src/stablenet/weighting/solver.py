@@ -1,0 +1,246 @@
+"""The weight problem (Eq. learning_weight): a few momentum steps on the logits of the batch's weights.
+
+w = B·softmax(θ), θ = 0 at the start, so that weights are non-negative and sum to the batch size B. Three guards:
+the effective sample size ESS = (Σw)²/Σw² may not fall below a floor (the weights are blended towards one, in
+closed form, until it holds); the kept iterate is the best by the objective that is minimised, uniform weights
+included, so neither the objective nor the dependence ever rises; nothing non-finite is ever kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stablenet.weighting.dependence import Statistic
+from stablenet.weighting.settings import WeightingSettings
+
+RATE_DECAY = 0.1  # what `decay_after` does to the rate
+RETREAT = 0.25  # what a rise of the objective does to it with `on_rise="retreat"`
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solve returns. All tensors live on the features' device; none was read by the host."""
+
+    weights: Tensor  # (B,) non-negative, sums to B
+    logits: Tensor  # (B,) of the weights, before the guard
+    dependence: Tensor  # (2,) D with uniform batch weights, and with the kept ones
+    objective: Tensor  # (steps + 1,) J at every iterate, uniform first
+    kept: Tensor  # index of the kept iterate in `objective`
+    guarded: Tensor  # number of iterates the ESS guard blended
+    gap: Tensor  # optimality gap of the kept iterate; NaN where none is defined
+
+
+def solve_weights(
+    draw: Callable[[int], Sequence[Statistic]], fixed: Tensor, size: int, settings: WeightingSettings
+) -> Solution:
+    """Minimise the dependence over the weights of the last `size` rows.
+
+    draw: gives the statistics of inner step i over all n = len(fixed) + size rows.
+    fixed: (n − size,) the memory's weights (each group summing to its size), or logits with `logits="joint"`.
+    """
+    simplex = JointSimplex(fixed, size) if settings.logits == "joint" else BlockSimplex(fixed, size, settings)
+    objective, keeper, descent = Objective(settings, size), Keeper(settings, fixed, size), Descent(settings)
+    theta = fixed.new_zeros(size)
+    for step in range(settings.steps + 1):
+        point = simplex.at(theta, start=step == 0)
+        value, grad_all, grad_batch = objective(draw(step), point)
+        better = keeper.offer(step, value, objective.dependence, point, grad_all[fixed.numel() :] + grad_batch)
+        if step == settings.steps or keeper.converged():
+            break
+        slope = simplex.pull_back(point, grad_all, grad_batch) * objective.slope_scale
+        theta = descent.next_theta(step, theta, slope, better)
+    return keeper.solution()
+
+
+class Descent:
+    """Momentum steps on the logits: v ← μ·v + slope, θ ← θ − η·v.
+
+    With `on_rise="retreat"`, an iterate that is not the best so far is undone: the next step starts again from the
+    best one, without momentum and at a quarter of the rate.
+    """
+
+    def __init__(self, settings: WeightingSettings) -> None:
+        self._settings = settings
+        self._retreats = settings.on_rise == "retreat"
+        self._velocity: Tensor | float = 0.0
+        self._factor: Tensor | float = 1.0
+        self._best: tuple[Tensor, Tensor]  # logits and slope of the best iterate
+
+    def next_theta(self, step: int, theta: Tensor, slope: Tensor, better: Tensor) -> Tensor:
+        """theta, slope: (B,) the iterate and the objective's slope there.   better: a boolean scalar."""
+        velocity = self._settings.momentum * self._velocity + slope
+        if self._retreats:
+            if step:
+                theta, slope = torch.where(better, theta, self._best[0]), torch.where(better, slope, self._best[1])
+                velocity = torch.where(better, velocity, slope)
+                self._factor = torch.where(better, self._factor, RETREAT * self._factor)
+            self._best = theta, slope
+        self._velocity = velocity
+        return theta - self._rate(step) * self._factor * velocity
+
+    def _rate(self, step: int) -> float:
+        decayed = self._settings.decay_after is not None and step >= self._settings.decay_after
+        return self._settings.learning_rate * (RATE_DECAY if decayed else 1.0)
+
+
+@dataclass(frozen=True)
+class Point:
+    """An iterate.   theta, batch: (B,).   joined: (n,), the weights in the statistic.   blended: 0 or 1."""
+
+    theta: Tensor
+    batch: Tensor
+    joined: Tensor
+    blended: Tensor
+
+
+class BlockSimplex:
+    """The batch's weights sum to its size, whatever the memory holds; blended where the ESS would be too low."""
+
+    def __init__(self, fixed: Tensor, size: int, settings: WeightingSettings) -> None:
+        self._fixed, self._size = fixed, size
+        self._spread_limit = ess_spread_limit(settings.min_ess)
+
+    def at(self, theta: Tensor, start: bool) -> Point:
+        # n·softmax(0) is off by a rounding for some n, and uniform weights must equal plain training bit for bit.
+        batch = torch.ones_like(theta) if start else self._size * torch.softmax(theta, 0)
+        batch, blended = blend_to_ess(batch, self._spread_limit)
+        return Point(theta, batch, torch.cat([self._fixed, batch]), blended)
+
+    def pull_back(self, point: Point, grad_all: Tensor, grad_batch: Tensor) -> Tensor:
+        """∂J/∂θ = w∘(g − mean(w∘g)): the softmax's chain rule."""
+        return softmax_pull_back(point.batch, grad_all[self._fixed.numel() :] + grad_batch)
+
+
+class JointSimplex:
+    """One softmax over the memory's and the batch's logits in the statistic; the batch alone in the penalty."""
+
+    def __init__(self, fixed: Tensor, size: int) -> None:
+        self._fixed, self._size = fixed, size
+
+    def at(self, theta: Tensor, start: bool) -> Point:
+        batch = torch.ones_like(theta) if start else self._size * torch.softmax(theta, 0)
+        logits = torch.cat([self._fixed, theta])
+        return Point(theta, batch, logits.numel() * torch.softmax(logits, 0), theta.new_zeros(()))
+
+    def pull_back(self, point: Point, grad_all: Tensor, grad_batch: Tensor) -> Tensor:
+        own = softmax_pull_back(point.joined, grad_all)[self._fixed.numel() :]
+        return own + softmax_pull_back(point.batch, grad_batch)
+
+
+class Objective:
+    """J(w) = dependence + penalty, in one of three scales.
+
+    sum:        D + λ·mean(w²)                 (the paper, its decay read as 0.3·mean(w²))
+    relative:   mean over parts of D/D(1) + λ·mean(w²), the slope multiplied by B: free of every scale
+    scaled-sum: D/λ + Σ(w/B)²                  (published code, λ = 70)
+    """
+
+    def __init__(self, settings: WeightingSettings, size: int) -> None:
+        self._kind, self._penalty, self._size = settings.objective, settings.penalty, size
+        self._start: Tensor | None = None  # D(1) of each part
+        self.dependence = torch.empty(0)  # D at the last point
+        self.slope_scale = float(size) if self._kind == "relative" else 1.0
+
+    def __call__(self, statistics: Sequence[Statistic], point: Point) -> tuple[Tensor, Tensor, Tensor]:
+        """J, its gradient through the statistic (n,), and its gradient through the penalty (B,)."""
+        pairs = [statistic.value_and_gradient(point.joined) for statistic in statistics]
+        values = torch.stack([value for value, _ in pairs])
+        gradients = torch.stack([gradient for _, gradient in pairs])
+        self.dependence = values.sum()
+        if self._start is None:
+            self._start = values
+        scales = self._scales(values)
+        decay = self._penalty / self._size if self._kind != "scaled-sum" else 1 / self._size**2
+        value = (scales * values).sum() + decay * point.batch.square().sum()
+        return value, scales @ gradients, (2 * decay) * point.batch
+
+    def _scales(self, values: Tensor) -> Tensor:
+        assert self._start is not None
+        if self._kind == "relative":
+            tiny = torch.finfo(values.dtype).tiny
+            # A part that is zero under uniform weights has nothing to remove: it does not steer.
+            return torch.where(self._start > tiny, 1 / self._start.clamp_min(tiny), 0.0) / len(values)
+        factor = 1 / self._penalty if self._kind == "scaled-sum" else 1.0
+        return torch.full_like(values, factor)
+
+
+class Keeper:
+    """Holds the iterate that will be returned and what is told about the solve."""
+
+    def __init__(self, settings: WeightingSettings, like: Tensor, size: int) -> None:
+        self._last_wins = settings.keep == "last"
+        self._tolerance = settings.tolerance
+        self._gap_exists = settings.logits == "block"
+        self._weights, self._logits = like.new_ones(size), like.new_zeros(size)
+        self._objective: list[Tensor] = []
+        self._guarded = like.new_zeros(())
+        self._latest_gap = like.new_full((), float("nan"))
+
+    def offer(self, step: int, value: Tensor, dependence: Tensor, point: Point, gradient: Tensor) -> Tensor:
+        """Take note of an iterate; whether it is the one to keep so far (a boolean scalar on the device)."""
+        self._objective.append(value)
+        self._guarded = self._guarded + point.blended
+        if self._gap_exists:
+            self._latest_gap = optimality_gap(point.batch, gradient)
+        if step == 0:
+            self._best, self._kept = value, value.new_zeros(())
+            self._before = self._after = dependence
+            self._gap = self._latest_gap
+            return torch.isfinite(value)
+        better = torch.isfinite(value) if self._last_wins else value < self._best
+        self._best = torch.where(better, value, self._best)
+        self._after = torch.where(better, dependence, self._after)
+        self._gap = torch.where(better, self._latest_gap, self._gap)
+        self._kept = torch.where(better, float(step), self._kept)
+        self._weights = torch.where(better, point.batch, self._weights)
+        self._logits = torch.where(better, point.theta, self._logits)
+        return better
+
+    def converged(self) -> bool:
+        """Whether the optimality gap has fallen under the tolerance (reads the device; only when asked for)."""
+        if self._tolerance is None:
+            return False
+        return bool(self._latest_gap <= self._tolerance * self._objective[-1].abs())
+
+    def solution(self) -> Solution:
+        return Solution(
+            weights=self._weights,
+            logits=self._logits,
+            dependence=torch.stack([self._before, self._after]),
+            objective=torch.stack(self._objective),
+            kept=self._kept,
+            guarded=self._guarded,
+            gap=self._gap,
+        )
+
+
+def softmax_pull_back(w: Tensor, g: Tensor) -> Tensor:
+    """The gradient in θ of a function with gradient g in w = n·softmax(θ).   w, g: (n,)."""
+    return w * (g - (w * g).mean())
+
+
+def optimality_gap(w: Tensor, g: Tensor) -> Tensor:
+    """⟨g, w⟩ − B·min g: how much a linear model of J could still fall on the simplex; zero at a minimum."""
+    return w @ g - w.numel() * g.min()
+
+
+def ess_spread_limit(min_ess: float) -> float:
+    """The largest variance of weights with mean one whose ESS is still min_ess·B: 1/min_ess − 1."""
+    return 1 / min_ess - 1 if min_ess > 0 else float("inf")
+
+
+def blend_to_ess(w: Tensor, spread_limit: float) -> tuple[Tensor, Tensor]:
+    """Blend w (B,), mean one, towards one until its variance is at most the limit. Returns it, and 1 if blended."""
+    spread = (w - 1).square().mean()
+    blended = spread > spread_limit
+    shrink = torch.where(blended, (spread_limit / spread).sqrt(), 1.0)
+    return torch.where(blended, 1 + shrink * (w - 1), w), blended.to(w.dtype)
+
+
+def effective_sample_size(w: Tensor) -> Tensor:
+    """ESS = (Σw)² / Σw².   w: (n,).   Between 1 and n; n for uniform weights."""
+    return w.sum().square() / w.square().sum()
