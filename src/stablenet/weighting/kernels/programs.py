@@ -258,7 +258,7 @@ def solve_program(
     factor = 1.0
     feature_coefficient = 1.0
     label_coefficient = 1.0
-    best = 0.0
+    best = float("inf")
     before = 0.0
     after = 0.0
     kept = 0.0
@@ -274,7 +274,7 @@ def solve_program(
         spread = tl.sum(tl.where(moving, (w - 1) * (w - 1), 0.0), 0) / size
         blended = spread > spread_limit
         shrink = tl.where(blended, tl.sqrt(spread_limit / tl.where(blended, spread, 1.0)), 1.0)
-        w = tl.where(moving & blended, 1 + shrink * (w - 1), w)
+        w = tl.where(moving, tl.where(blended, 1 + shrink * (w - 1), w), 0.0)
         guarded += tl.where(blended, 1.0, 0.0)
 
         joined = tl.where(moving, w, fixed)
@@ -366,11 +366,11 @@ def solve_program(
         # Keep the best iterate, uniform weights first.
         lowest = tl.min(tl.where(moving, gradient, float("inf")), 0)
         new_gap = tl.sum(w * gradient, 0) - size * lowest
-        better = (step == 0) | (objective < best)
+        better = objective < best
         best = tl.where(better, objective, best)
         before = tl.where(step == 0, dependence, before)
-        after = tl.where(better, dependence, after)
-        gap = tl.where(better, new_gap, gap)
+        after = tl.where(better, dependence, tl.where(step == 0, dependence, after))
+        gap = tl.where(better, new_gap, tl.where(step == 0, new_gap, gap))
         kept = tl.where(better, step * 1.0, kept)
         kept_w = tl.where(better, w, kept_w)
         kept_theta = tl.where(better, theta, kept_theta)
