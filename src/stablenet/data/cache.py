@@ -1,0 +1,257 @@
+"""Decode a source once, with all cores, into a pixel store that is either whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from stablenet.data.atomic import build_folder, lock
+from stablenet.data.decode import decode, read_size
+from stablenet.data.store import FORMAT, HEADER, IMAGES, PIXELS, Header, PixelStore, read_stamps
+from stablenet.data.table import ImageTable
+from stablenet.errors import UserError
+
+Progress = Callable[[int, int], None]  # images done, images in all
+_CHUNK = 16  # images per task: long enough that threads rarely meet, short enough for a smooth bar
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The store, whether it was made now, and why the one before it could not stay, if there was one."""
+
+    store: PixelStore
+    made: bool
+    replaced: str = ""
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """One image's record: hash of the source bytes and checksum of the pixels, or why there are none."""
+
+    content: str = ""
+    crc: int = 0
+    reason: str = ""
+
+
+def default_store_path(table: ImageTable, size: int | None) -> Path:
+    """Where a source's store lies unless the user says otherwise: one folder per source, root and size."""
+    home = os.environ.get("STABLENET_CACHE") or Path.home() / ".cache" / "stablenet"
+    place = hashlib.sha256(str(table.root.resolve()).encode()).hexdigest()[:8]
+    return Path(home) / f"{table.name}-{size or 'native'}-{place}"
+
+
+def prepare(
+    table: ImageTable,
+    path: Path,
+    *,
+    size: int | None = None,
+    skip_bad: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Make the store at `path`, or find it there whole and up to date.
+
+    size: side of the stored squares; None keeps the images' own size, which must then be one for all.
+    skip_bad: leave out what cannot be decoded and record it; otherwise every such image is listed in one error.
+    workers: threads; the decoders release Python's lock, so that they fill as many cores. None takes all.
+    """
+    _check_place(table, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    workers = workers or os.cpu_count() or 1
+    with lock(path):
+        current, replaced = _find_current(table, path, size, skip_bad)
+        if current is not None:
+            return Prepared(current, made=False)
+        shape = (size, size) if size else _common_size(table, workers)
+        with build_folder(path) as folder:
+            rows, left_out = _decode_table(folder, table, shape, skip_bad, workers, progress)
+            _write_tables(folder, table, size, shape, rows, left_out)
+    return Prepared(PixelStore.open(path), made=True, replaced=replaced)
+
+
+def _check_place(table: ImageTable, path: Path) -> None:
+    if table.root.is_dir() and path.resolve().is_relative_to(table.root.resolve()):
+        raise UserError(f"the store {path} would lie inside its source {table.root}: choose another place")
+    foreign = path.is_file() or (path.is_dir() and any(path.iterdir()) and not (path / HEADER).exists())
+    if foreign:
+        raise UserError(f"{path} exists and is no pixel store: choose another place, or remove it")
+
+
+def _find_current(table: ImageTable, path: Path, size: int | None, skip_bad: bool) -> tuple[PixelStore | None, str]:
+    """The store at `path` if it can stay, else None and why an existing one cannot."""
+    if not path.exists():
+        return None, ""
+    try:
+        store = PixelStore.open(path)
+    except UserError as error:
+        return None, str(error)
+    if store.header.size != size:
+        return None, f"the store there had the size {store.header.size or 'native'}"
+    if store.header.left_out and not skip_bad:
+        return None, f"the store there left out {len(store.header.left_out)} images"
+    changes = store.compare(table)
+    return (None, f"the source changed: {changes}") if changes else (store, "")
+
+
+def _common_size(table: ImageTable, workers: int) -> tuple[int, int]:
+    """The one size (H, W) all readable images have."""
+
+    def read(path: str) -> tuple[int, int] | None:
+        try:
+            return read_size(table.open_bytes(path))
+        except Exception:  # whatever a decoder raises: decoding will list this image
+            return None
+
+    with ThreadPoolExecutor(workers) as pool:
+        sizes = Counter(size for size in pool.map(read, table.rows["path"]) if size)
+    if len(sizes) > 1:
+        (height, width), count = sizes.most_common(1)[0]
+        raise UserError(
+            f"the images of {table.name} have {len(sizes)} different sizes (most often {height} × {width}, "
+            f"{count} of {sizes.total()}): choose one for all with --size, for example --size 256"
+        )
+    return next(iter(sizes), (1, 1))  # none readable: decoding says so of each
+
+
+def _decode_table(
+    folder: Path,
+    table: ImageTable,
+    shape: tuple[int, int],
+    skip_bad: bool,
+    workers: int,
+    progress: Progress | None,
+) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+    """Write the pixels; return the rows of the images in the store, and the records of those left out."""
+    image_bytes = shape[0] * shape[1] * 3
+    _check_space(folder, len(table.rows) * image_bytes)
+    stamps = read_stamps(table)  # before decoding: a file that changes meanwhile shows as changed later
+    with open(folder / PIXELS, "w+b") as file:
+        decoded = _decode_all(table, shape, file.fileno(), workers, progress)
+        good = [k for k, record in enumerate(decoded) if not record.reason]
+        bad = [k for k, record in enumerate(decoded) if record.reason]
+        if bad and (not skip_bad or not good):
+            raise UserError(_list_bad(table, decoded, bad))
+        _close_gaps(file.fileno(), good, image_bytes)
+    rows = table.rows[["id", "label", "domain"]].assign(
+        stamp=stamps, content=[d.content for d in decoded], crc=[d.crc for d in decoded]
+    )
+    return rows.iloc[good], [_record_left_out(table, k, stamps[k], decoded[k].reason) for k in bad]
+
+
+def _record_left_out(table: ImageTable, row: int, stamp: str, reason: str) -> dict[str, str]:
+    image = table.rows.iloc[row]
+    names = {"class": table.classes[int(image["label"])], "domain": table.domains[int(image["domain"])]}
+    return {"id": str(image["id"]), "stamp": stamp, **names, "reason": reason}
+
+
+def _decode_all(
+    table: ImageTable, shape: tuple[int, int], file: int, workers: int, progress: Progress | None
+) -> list[_Decoded]:
+    """Decode every row into its place in the file."""
+    paths = table.rows["path"].tolist()
+
+    def work(start: int) -> list[_Decoded]:
+        rows = range(start, min(start + _CHUNK, len(paths)))
+        return [_decode_one(table, paths[row], shape, file, row) for row in rows]
+
+    decoded: list[_Decoded] = []
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for records in pool.map(work, range(0, len(paths), _CHUNK)):
+                decoded += records
+                if progress:
+                    progress(len(decoded), len(paths))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # a full disk or Ctrl-C must not wait for the rest
+            raise
+    return decoded
+
+
+def _decode_one(table: ImageTable, path: str, shape: tuple[int, int], file: int, row: int) -> _Decoded:
+    try:
+        data = table.open_bytes(path)
+        pixels = decode(data, shape)
+        if pixels.shape != (*shape, 3):
+            raise ValueError(f"it has {pixels.shape[0]} × {pixels.shape[1]} pixels")
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise whatever they like on broken bytes
+        return _Decoded(reason=f"{error}" or type(error).__name__)
+    # Plain writes, not a writable mapping: there a full disk would kill the process without a word.
+    _write_at(file, pixels.data.cast("B"), row * pixels.nbytes)
+    return _Decoded(hashlib.sha256(data).hexdigest(), zlib.crc32(pixels.data))
+
+
+def _write_at(file: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(file, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _close_gaps(file: int, good: list[int], image_bytes: int) -> None:
+    """Move the good images together where bad ones left gaps."""
+    for new, old in enumerate(good):
+        if new != old:
+            _write_at(file, memoryview(os.pread(file, image_bytes, old * image_bytes)), new * image_bytes)
+    os.truncate(file, len(good) * image_bytes)
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"the store needs {needed / 1e9:.2f} GB and {folder.parent} has {free / 1e9:.2f} GB free: "
+            "free some space, choose another place, or store smaller images with --size"
+        )
+
+
+def _list_bad(table: ImageTable, decoded: list[_Decoded], bad: list[int]) -> str:
+    lines = [f"  {table.rows['id'].iloc[k]}: {decoded[k].reason}" for k in bad]
+    return "\n".join(
+        [
+            f"{len(bad)} of {len(decoded)} images of {table.name} cannot be decoded; mend them, "
+            "or go on without them with --skip-bad:",
+            *lines,
+        ]
+    )
+
+
+def _find_duplicates(rows: pd.DataFrame) -> list[list[str]]:
+    """Ids of equal content, where the copies lie in more than one domain."""
+    copies = rows[rows["content"].duplicated(keep=False)]
+    return [group["id"].tolist() for _, group in copies.groupby("content") if group["domain"].nunique() > 1]
+
+
+def _write_tables(
+    folder: Path,
+    table: ImageTable,
+    size: int | None,
+    shape: tuple[int, int],
+    rows: pd.DataFrame,
+    left_out: list[dict[str, str]],
+) -> None:
+    rows.to_parquet(folder / IMAGES, index=False)
+    header = Header(
+        format=FORMAT,
+        source=table.name,
+        classes=list(table.classes),
+        domains=list(table.domains),
+        size=size,
+        height=shape[0],
+        width=shape[1],
+        count=len(rows),
+        images_sha256=hashlib.sha256((folder / IMAGES).read_bytes()).hexdigest(),
+        left_out=left_out,
+        duplicates=_find_duplicates(rows),
+    )
+    (folder / HEADER).write_text(json.dumps(asdict(header), indent=1), encoding="utf-8")
