@@ -1,0 +1,185 @@
+"""The test itself: one table of columns against another, or all pairs of columns of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stablenet.errors import UserError
+from stablenet.independence.adjustment import ADJUSTMENTS
+from stablenet.independence.features import ColumnFeatures, build_features, squared_norms
+from stablenet.independence.inputs import Columns, Options, read_columns, read_weights
+from stablenet.independence.null import asymptotic_p_values, null_mean, permutation_p_values
+from stablenet.weighting.fourier import Bandwidth
+
+# The paper's 5 serve a gradient; a test gains from more. At n = 100 and level 5 %, 5/20/50/100/200 functions
+# find y = x² + noise in 63/85/92/93/94 % of data sets and noise that grows with |x| in 50/71/79/84/84 %, and
+# the p-value of one data set varies less with the draw. The cost hardly grows (see `features._rotate`).
+NUM_FUNCTIONS = 100
+PERMUTATIONS = 999  # the usual number: p-values down to 0.001
+
+
+@dataclass(frozen=True, eq=False)
+class IndependenceResult:
+    """What a test of p columns against r columns found; every matrix is (p, r), float64.
+
+    statistic: I_AB = ‖Σ_AB‖²_F (Eq. cross-covariance), a sum over num_functions² pairs of functions.
+    p_value: the probability of so large a statistic under independence, adjusted as `adjustment` says.
+    strength: 0 to 1, comparable across n and num_functions: √((I_AB − its mean under independence) /
+        √(I_AA·I_BB)), 0 where the difference is negative. For Gaussian variables somewhat under
+        |correlation|: 0.21 at 0.3, 0.57 at 0.7.
+    n: rows.   effective_size: n, or 1/Σp² under weights.
+    """
+
+    statistic: Tensor
+    p_value: Tensor
+    strength: Tensor
+    method: str
+    adjustment: str
+    n: int
+    effective_size: float
+    num_functions: int
+
+
+def independence_test(
+    a: Columns,
+    b: Columns,
+    *,
+    num_functions: int = NUM_FUNCTIONS,
+    bandwidth: Bandwidth = "median",
+    method: str = "permutation",
+    permutations: int = PERMUTATIONS,
+    adjustment: str = "none",
+    weights: Columns | None = None,
+    generator: torch.Generator | None = None,
+) -> IndependenceResult:
+    r"""Test every column of a against every column of b for independence.
+
+    The statistic is I_AB = ‖Σ_AB‖²_F, Σ_AB = 1/(n−1) Σ_i (u(A_i) − ū)ᵀ(v(B_i) − v̄), of random Fourier
+    features u, v drawn per column (Eq. cross-covariance, rff_transform). Divided by num_functions² it tends
+    to (n/(n−1))²·HSIC with Gaussian kernels exp(−(x−y)²/2σ²) as the functions grow in number.
+
+    a, b: (n,) or (n, p) and (n, r), tensors or arrays, n ≥ 10, finite. Each column is one variable and is
+        standardised first, so shift and scale do not matter. Integers are converted.
+    num_functions: Fourier functions per column; 0 is the linear case, which sees correlation alone.
+    bandwidth: σ in standard deviations of the column, or "median" for its median distance (near 1 for
+        Gaussian data). Smaller values see faster oscillations and lose power on smooth dependence.
+    method: "permutation" is valid for every n but never below 1/(permutations + 1); "asymptotic" is
+        immediate and has no such floor. At nominal 5 % it rejects 4–6 % of independent pairs from about 30
+        rows on (up to 8 % at 10 rows, for columns of few distinct values).
+    adjustment: "none", "holm" or "benjamini-hochberg", over all p·r tests.
+    weights: (n,) non-negative sample weights of any scale. Σ_AB is then the proper weighted covariance,
+        p = w/Σw, over 1 − Σp² (which gives the paper's 1/(n−1) when all are equal). The asymptotic p-values
+        use the effective sample size 1/Σp² and are approximate: right when the weights do not depend on
+        the values, too large when they were learned on the same rows to lower the statistic, so read those
+        as a description and not as evidence of independence. "permutation" is refused: rows of unequal
+        weight are not exchangeable.
+    generator: for the functions and permutations; None starts from seed 0, so that a call repeats itself.
+
+    >>> x = torch.linspace(-1, 1, 200)
+    >>> independence_test(x, torch.stack([x.square(), x.flip(0)], 1)).p_value
+    tensor([[0.0010, 0.0010]], dtype=torch.float64)
+    """
+    options = Options(num_functions=num_functions, bandwidth=bandwidth, method=method, permutations=permutations)
+    adjust = ADJUSTMENTS[adjustment]
+    left = read_columns(a, "a")
+    right = read_columns(b, "b").to(left.device)
+    if len(left) != len(right):
+        raise UserError(f"a has {len(left)} rows and b has {len(right)}: both must describe the same samples")
+    share = _read_share(weights, left, method)
+    draw = torch.Generator().manual_seed(0) if generator is None else generator
+    u = _build(left, options, share, draw)
+    v = _build(right, options, share, draw)
+    statistic, p_value = _compare(u, v, options, draw)
+    adjusted = adjust(p_value.flatten()).reshape(p_value.shape)
+    return _gather(u, v, statistic, adjusted, options, adjustment)
+
+
+def pairwise_independence_test(
+    features: Columns,
+    *,
+    num_functions: int = NUM_FUNCTIONS,
+    bandwidth: Bandwidth = "median",
+    method: str = "asymptotic",
+    permutations: int = PERMUTATIONS,
+    adjustment: str = "holm",
+    weights: Columns | None = None,
+    generator: torch.Generator | None = None,
+) -> IndependenceResult:
+    """Test all pairs of columns of one table; every matrix of the result is (m, m) and symmetric.
+
+    features: (n, m), m ≥ 2.   The other arguments are those of `independence_test`; the adjustment is
+    over the m(m−1)/2 pairs. The default method is asymptotic because adjusted p-values of many pairs need
+    single ones far below 1/(permutations + 1). The diagonal of p_value is NaN: nothing is tested there.
+
+    >>> x = torch.linspace(-1, 1, 200)
+    >>> pairwise_independence_test(torch.stack([x, x.square()], 1)).p_value < 0.05
+    tensor([[False,  True],
+            [ True, False]])
+    """
+    options = Options(num_functions=num_functions, bandwidth=bandwidth, method=method, permutations=permutations)
+    adjust = ADJUSTMENTS[adjustment]
+    columns = read_columns(features, "features")
+    if columns.shape[1] < 2:
+        raise UserError("features has a single column: pairs need at least two")
+    share = _read_share(weights, columns, method)
+    draw = torch.Generator().manual_seed(0) if generator is None else generator
+    u = _build(columns, options, share, draw)
+    statistic, p_value = _compare(u, u, options, draw)
+    row, column = torch.triu_indices(len(p_value), len(p_value), offset=1, device=p_value.device)
+    adjusted = torch.full_like(p_value, torch.nan)
+    adjusted[row, column] = adjusted[column, row] = adjust(p_value[row, column])
+    return _gather(u, u, statistic, adjusted, options, adjustment)
+
+
+def _read_share(weights: Columns | None, like: Tensor, method: str) -> Tensor | None:
+    share = read_weights(weights, like)
+    if share is not None and method == "permutation":
+        raise UserError(
+            "rows of unequal weight cannot be permuted: use method='asymptotic' with weights, or leave the weights out"
+        )
+    return share
+
+
+def _build(columns: Tensor, options: Options, share: Tensor | None, generator: torch.Generator) -> ColumnFeatures:
+    return build_features(
+        columns,
+        num_functions=int(options.num_functions),
+        bandwidth=options.bandwidth,
+        share=share,
+        generator=generator,
+    )
+
+
+def _compare(
+    u: ColumnFeatures, v: ColumnFeatures, options: Options, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Statistic and unadjusted p-value of every pair of columns, each (p, r)."""
+    statistic = squared_norms(u.x, v.x)
+    if options.method == "permutation":
+        return statistic, permutation_p_values(statistic, u, v, options.permutations, generator)
+    return statistic, asymptotic_p_values(statistic, u, v)
+
+
+def _gather(
+    u: ColumnFeatures,
+    v: ColumnFeatures,
+    statistic: Tensor,
+    p_value: Tensor,
+    options: Options,
+    adjustment: str,
+) -> IndependenceResult:
+    own = torch.outer(u.trace(2), v.trace(2)).sqrt()
+    excess = (statistic - null_mean(u, v)) / own.clamp_min(torch.finfo(own.dtype).tiny)
+    return IndependenceResult(
+        statistic=statistic,
+        p_value=p_value,
+        strength=excess.clamp(0, 1).sqrt(),
+        method=options.method,
+        adjustment=adjustment,
+        n=len(u.x),
+        effective_size=u.size,
+        num_functions=int(options.num_functions),
+    )
