@@ -12,11 +12,24 @@ from stablenet._version import __version__
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
+    from stablenet.independence import independence_test, pairwise_independence_test, plot_dependence
     from stablenet.weighting import StableWeighting
 
-_HOMES = {"StableWeighting": "stablenet.weighting"}
+_HOMES = {
+    "StableWeighting": "stablenet.weighting",
+    "independence_test": "stablenet.independence",
+    "pairwise_independence_test": "stablenet.independence",
+    "plot_dependence": "stablenet.independence",
+}
 
-__all__ = ["StableWeighting", "UserError", "__version__"]
+__all__ = [
+    "StableWeighting",
+    "UserError",
+    "__version__",
+    "independence_test",
+    "pairwise_independence_test",
+    "plot_dependence",
+]
 
 
 def __getattr__(name: str) -> object:
