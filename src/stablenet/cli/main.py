@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stablenet._version import __version__
+from stablenet.cli import data
 from stablenet.errors import UserError
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data.app, name="data")
 
 
 def _print_version(asked: bool) -> None:

@@ -70,8 +70,8 @@ class Manifest:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 over the canonical bytes: the header as sorted JSON, then the rows."""
-        return hashlib.sha256(self._header() + self._body()).hexdigest()
+        """SHA-256 over the header as sorted JSON, then the rows; notes are for readers and do not count."""
+        return hashlib.sha256(_dump(self._header()).encode() + self._body()).hexdigest()
 
     def part(self, name: str) -> pd.DataFrame:
         """The rows of one part, numbered 0..n-1; the number is the index a batch carries."""
@@ -88,7 +88,7 @@ class Manifest:
 
     def save(self, path: Path) -> None:
         """Write the file in one step: a broken run leaves no half manifest."""
-        header = json.loads(self._header()) | {"hash": self.hash}
+        header = self._header() | {"notes": list(self.notes), "hash": self.hash}
         text = _dump(header).encode() + b"\n" + self._body()
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -103,9 +103,7 @@ class Manifest:
     def load(cls, path: Path) -> Manifest:
         """Read a manifest and prove that it is the one that was written."""
         header, body = _read(path)
-        rows = pd.read_csv(
-            StringIO(body), sep="\t", dtype={"id": str, "part": str}, keep_default_na=False, quoting=3
-        )
+        rows = pd.read_csv(StringIO(body), sep="\t", dtype={"id": str, "part": str}, keep_default_na=False, quoting=3)
         try:
             manifest = cls(
                 source=header["source"],
@@ -126,8 +124,8 @@ class Manifest:
             )
         return manifest
 
-    def _header(self) -> bytes:
-        header: dict[str, JSON] = {
+    def _header(self) -> dict[str, JSON]:
+        return {
             "format": _FORMAT,
             "source": self.source,
             "setting": self.setting,
@@ -135,9 +133,7 @@ class Manifest:
             "seed": self.seed,
             "classes": list(self.classes),
             "domains": list(self.domains),
-            "notes": list(self.notes),
         }
-        return _dump(header).encode()
 
     def _body(self) -> bytes:
         lines = ["\t".join(self.rows.columns)]
