@@ -1,5 +1,6 @@
 """Sample weights under which features are independent. Imports torch alone."""
 
+from stablenet.weighting.dataset import DatasetWeighting, solve_dataset
 from stablenet.weighting.dependence import dependence_matrix, label_dependence, pairwise_dependence
 from stablenet.weighting.fourier import random_fourier_features, standardize
 from stablenet.weighting.inputs import pool_maps
@@ -10,6 +11,7 @@ from stablenet.weighting.solver import Solution, effective_sample_size
 
 __all__ = [
     "PRESETS",
+    "DatasetWeighting",
     "Solution",
     "StableWeighting",
     "WeightingSettings",
@@ -19,5 +21,6 @@ __all__ = [
     "pairwise_dependence",
     "pool_maps",
     "random_fourier_features",
+    "solve_dataset",
     "standardize",
 ]

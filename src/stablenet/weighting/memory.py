@@ -7,7 +7,7 @@ module's extra state, so that `state_dict` carries everything a resumed run need
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,10 +106,7 @@ class Memory(nn.Module, ABC):
         self.rows, self.filled, self.stored = (int(value) for value in state)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        for name in STATE:  # shapes are known only after the first batch, so take the saved ones
-            if prefix + name in state_dict:
-                device = getattr(self, name).device
-                setattr(self, name, torch.empty_like(state_dict[prefix + name], device=device))
+        adopt_saved_shapes(self, STATE, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -185,3 +182,10 @@ class QueueMemory(Memory):
 
 def make_memory(settings: WeightingSettings) -> Memory:
     return QueueMemory(settings) if settings.memory == "queue" else AveragedMemory(settings)
+
+
+def adopt_saved_shapes(module: nn.Module, names: Sequence[str], state_dict: Mapping[str, Any], prefix: str) -> None:
+    """Give buffers the shapes and types of a saved state, on their own device: shapes are known only after a batch."""
+    for name in names:
+        if prefix + name in state_dict:
+            setattr(module, name, torch.empty_like(state_dict[prefix + name], device=getattr(module, name).device))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from stablenet.weighting.dependence import Method, Statistic, prepare_label_pairs, prepare_pairs
+from stablenet.weighting.forms import working_dtype
 from stablenet.weighting.fourier import (
     FourierFunctions,
     apply_fourier_functions,
@@ -38,7 +39,8 @@ def draw_statistics(
     z = standardize(z) if settings.scaling == "standard" else z
 
     def draw() -> Sequence[Statistic]:
-        return prepare_statistics(fourier_rows(z, settings, generator), labels, settings)
+        u = fourier_rows(z, settings, generator)
+        return prepare_statistics(u.to(working_dtype(settings.form, u.device)), labels, settings)
 
     if settings.redraw == "step":
         return lambda step: draw()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from stablenet.weighting.dependence import Statistic
+from stablenet.weighting.forms import working_dtype
 from stablenet.weighting.settings import WeightingSettings
 
 RATE_DECAY = 0.1  # what `decay_after` does to the rate
@@ -42,6 +43,7 @@ def solve_weights(
     draw: gives the statistics of inner step i over all n = len(fixed) + size rows.
     fixed: (n − size,) the memory's weights (each group summing to its size), or logits with `logits="joint"`.
     """
+    fixed = fixed.to(working_dtype(settings.form, fixed.device))
     simplex = JointSimplex(fixed, size) if settings.logits == "joint" else BlockSimplex(fixed, size, settings)
     objective, keeper, descent = Objective(settings, size), Keeper(settings, fixed, size), Descent(settings)
     theta = fixed.new_zeros(size)
@@ -208,8 +210,8 @@ class Keeper:
 
     def solution(self) -> Solution:
         return Solution(
-            weights=self._weights,
-            logits=self._logits,
+            weights=self._weights.float(),
+            logits=self._logits.float(),
             dependence=torch.stack([self._before, self._after]),
             objective=torch.stack(self._objective),
             kept=self._kept,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import triton.language as tl
 from torch import Tensor
 
+from stablenet.weighting.forms import working_dtype
 from stablenet.weighting.fourier import FourierFunctions
 from stablenet.weighting.gram import centre_gram, label_gram_of
 from stablenet.weighting.kernels import programs
@@ -17,6 +19,7 @@ from stablenet.weighting.solver import Solution, ess_spread_limit
 TILE = 32  # samples on each side of a tile of pairs
 NEVER = 2**30
 LARGEST = torch.finfo(torch.float32).max
+TRITON_TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,14 @@ def launch_solve(
 ) -> Solution:
     """rows: (n, m), the batch's `size` last.   labels: (n,) or (n, C).   fixed: (n − size,) weights."""
     u = fourier_rows_fused(rows, settings, generator)
-    k, squares = gram_fused(u)
+    real = working_dtype(settings.form, u.device)
+    k, squares = gram_fused(u, real)
     blank = k  # stands in for matrices that the compiled variant does not read
     pairs = (k * k).sub_(squares) if settings.pairs != "labels" else blank
     label_gram, product = blank, blank
     if settings.pairs != "features":
         assert labels is not None
-        label_gram = label_gram_of(labels, torch.float32)
+        label_gram = label_gram_of(labels, real)
         label_gram = centre_gram(label_gram) if settings.form == "covariance" else label_gram
         product = k * label_gram
     return run_steps(u, (pairs, k, label_gram, product), fixed, size, settings)
@@ -87,13 +91,15 @@ def fourier_rows_fused(rows: Tensor, settings: WeightingSettings, generator: tor
     return u
 
 
-def gram_fused(u: Tensor) -> tuple[Tensor, Tensor]:
-    """K = Σ_i K_i and Σ_i K_i∘K_i in one pass over u (m, q, n). Both (n, n)."""
+def gram_fused(u: Tensor, real: torch.dtype) -> tuple[Tensor, Tensor]:
+    """K = Σ_i K_i and Σ_i K_i∘K_i in one pass over u (m, q, n). Both (n, n), of type `real`."""
     m, q, n = u.shape
     tiles = -(-n // TILE)
     splits = max(1, min(16, 1024 // tiles**2, m))
-    partial = torch.empty(2, splits, n, n, device=u.device)
-    programs.gram_program[(tiles, tiles, splits)](u, partial[0], partial[1], n, m, -(-m // splits), Q=q, BLOCK=TILE)
+    partial = torch.empty(2, splits, n, n, device=u.device, dtype=real)
+    programs.gram_program[(tiles, tiles, splits)](
+        u, partial[0], partial[1], n, m, -(-m // splits), Q=q, BLOCK=TILE, REAL=TRITON_TYPES[real]
+    )
     k, squares = partial.sum(1)
     return k, squares
 
@@ -104,7 +110,8 @@ def run_steps(
     """All inner steps in one launch.   u: (m, q, n).   matrices: M, K, L, K∘L, each (n, n)."""
     m, q, n = u.shape
     grid = plan_grid(n, m, q)
-    exchange = torch.empty((4 * grid.programs + 5) * grid.block_n, device=u.device)
+    real = matrices[0].dtype
+    exchange = torch.empty((4 * grid.programs + 5) * grid.block_n, device=u.device, dtype=real)
     out = torch.empty(2 * size + settings.steps + 1 + 5, device=u.device)
     weights, logits, objective, facts = out.split([size, size, settings.steps + 1, 5])
     programs.solve_program[(grid.programs,)](
@@ -137,6 +144,7 @@ def run_steps(
         ROWS=grid.rows,
         BLOCK_M=grid.block_m,
         BLOCK_N=grid.block_n,
+        REAL=TRITON_TYPES[real],
         num_warps=grid.warps,
         launch_cooperative_grid=u.device.type == "cuda",
     )

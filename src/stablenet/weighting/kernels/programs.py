@@ -66,6 +66,7 @@ def gram_program(
     features_each,
     Q: tl.constexpr,
     BLOCK: tl.constexpr,
+    REAL: tl.constexpr,
 ):
     """Σ_i K_i and Σ_i K_i∘K_i over one share of the features, for one tile of sample pairs.
 
@@ -74,15 +75,15 @@ def gram_program(
     left = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     right = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(2)
-    k = tl.zeros([BLOCK, BLOCK], tl.float32)
-    squares = tl.zeros([BLOCK, BLOCK], tl.float32)
+    k = tl.zeros([BLOCK, BLOCK], REAL)
+    squares = tl.zeros([BLOCK, BLOCK], REAL)
     first = split * features_each
     for feature in range(first, tl.minimum(first + features_each, m)):
-        k_i = tl.zeros([BLOCK, BLOCK], tl.float32)
+        k_i = tl.zeros([BLOCK, BLOCK], REAL)
         for a in tl.static_range(Q):
             base = u_ptr + (feature * Q + a) * n
-            u_left = tl.load(base + left, mask=left < n, other=0.0)
-            u_right = tl.load(base + right, mask=right < n, other=0.0)
+            u_left = tl.load(base + left, mask=left < n, other=0.0).to(REAL)
+            u_right = tl.load(base + right, mask=right < n, other=0.0).to(REAL)
             k_i += u_left[:, None] * u_right[None, :]
         k += k_i
         squares += k_i * k_i
@@ -135,20 +136,22 @@ def load_shared(ptr, n, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def feature_sums(u_ptr, v, first, last, n, Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+def feature_sums(
+    u_ptr, v, first, last, n, Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, REAL: tl.constexpr
+):
     """Over the features of one program: Σ K_i v, Σ (K_i v)² (vectors), Σ vᵀK_i v and Σ (vᵀK_i v)² (scalars)."""
     row = tl.arange(0, BLOCK_N)
-    total = tl.zeros([BLOCK_N], tl.float32)
-    squares = tl.zeros([BLOCK_N], tl.float32)
-    norm = 0.0
-    norm_squares = 0.0
+    total = tl.zeros([BLOCK_N], REAL)
+    squares = tl.zeros([BLOCK_N], REAL)
+    norm = tl.cast(0.0, REAL)
+    norm_squares = tl.cast(0.0, REAL)
     for start in range(first, last, BLOCK_M):
         feature = start + tl.arange(0, BLOCK_M)
         inside = (feature < last)[:, None] & (row < n)[None, :]
-        t = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        kappa = tl.zeros([BLOCK_M], tl.float32)
+        t = tl.zeros([BLOCK_M, BLOCK_N], REAL)
+        kappa = tl.zeros([BLOCK_M], REAL)
         for a in tl.static_range(Q):
-            u = tl.load(u_ptr + (feature[:, None] * Q + a) * n + row[None, :], mask=inside, other=0.0)
+            u = tl.load(u_ptr + (feature[:, None] * Q + a) * n + row[None, :], mask=inside, other=0.0).to(REAL)
             s = tl.sum(u * v[None, :], 1)
             t += u * s[:, None]
             kappa += s * s
@@ -161,24 +164,36 @@ def feature_sums(u_ptr, v, first, last, n, Q: tl.constexpr, BLOCK_M: tl.constexp
 
 @triton.jit
 def feature_gradient(
-    u_ptr, d, v, total, norm, c, first, last, n, Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+    u_ptr,
+    d,
+    v,
+    total,
+    norm,
+    c,
+    first,
+    last,
+    n,
+    Q: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    REAL: tl.constexpr,
 ):
     """One program's part of ∂/∂v = −4c·Σ_i K_i (d∘(Kv − K_i v)) + 4c²·Σ_i (vᵀKv − vᵀK_i v)·K_i v."""
     row = tl.arange(0, BLOCK_N)
-    gradient = tl.zeros([BLOCK_N], tl.float32)
+    gradient = tl.zeros([BLOCK_N], REAL)
     for start in range(first, last, BLOCK_M):
         feature = start + tl.arange(0, BLOCK_M)
         inside = (feature < last)[:, None] & (row < n)[None, :]
-        t = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        kappa = tl.zeros([BLOCK_M], tl.float32)
+        t = tl.zeros([BLOCK_M, BLOCK_N], REAL)
+        kappa = tl.zeros([BLOCK_M], REAL)
         for a in tl.static_range(Q):
-            u = tl.load(u_ptr + (feature[:, None] * Q + a) * n + row[None, :], mask=inside, other=0.0)
+            u = tl.load(u_ptr + (feature[:, None] * Q + a) * n + row[None, :], mask=inside, other=0.0).to(REAL)
             s = tl.sum(u * v[None, :], 1)
             t += u * s[:, None]
             kappa += s * s
         r = d[None, :] * (total[None, :] - t)
         for a in tl.static_range(Q):
-            u = tl.load(u_ptr + (feature[:, None] * Q + a) * n + row[None, :], mask=inside, other=0.0)
+            u = tl.load(u_ptr + (feature[:, None] * Q + a) * n + row[None, :], mask=inside, other=0.0).to(REAL)
             s = tl.sum(u * v[None, :], 1)
             h = tl.sum(u * r, 1) - c * (norm - kappa) * s
             gradient += tl.sum(u * h[:, None], 0)
@@ -219,12 +234,13 @@ def solve_program(
     ROWS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    REAL: tl.constexpr,
 ):
     """All inner steps of `solver.solve_weights`. Every program keeps the whole iterate and computes its share.
 
     A program owns some features (partial sums over them are exchanged) and some rows of the n × n matrices (whole
     entries are exchanged); two barriers a step. All programs sum the same numbers in the same order, so they agree to
-    the bit and the result does not depend on timing.
+    the bit and the result does not depend on timing. REAL is float64 in the paper form, which subtracts large numbers.
     """
     program = tl.program_id(0)
     first = program * features_each
@@ -234,36 +250,36 @@ def solve_program(
     own_inside = (own < n) & (own < (program + 1) * ROWS)
     present = row < n
     moving = present & (row >= n - size)
-    fixed = tl.load(fixed_ptr + row, mask=row < n - size, other=0.0)
+    fixed = tl.load(fixed_ptr + row, mask=row < n - size, other=0.0).to(REAL)
     partial = share_ptr + program * BLOCK_N
     stride = P * BLOCK_N
     vectors = share_ptr + 4 * stride
 
-    c = 1.0
-    scale = 1.0
+    c = tl.cast(1.0, REAL)
+    scale = tl.cast(1.0, REAL)
     if PAPER:
-        c = 1.0 / n
-        scale = 1.0 / tl.maximum(n - 1, 1)
+        c = c / n
+        scale = scale / tl.maximum(n - 1, 1)
     parts = 0.0
     if FEATURE_PAIRS:
         parts += 1.0
     if LABEL_PAIRS:
         parts += 1.0
 
-    theta = tl.zeros([BLOCK_N], tl.float32)
-    velocity = tl.zeros([BLOCK_N], tl.float32)
-    kept_theta = tl.zeros([BLOCK_N], tl.float32)
-    kept_w = tl.where(moving, 1.0, 0.0)
-    best_slope = tl.zeros([BLOCK_N], tl.float32)
-    factor = 1.0
-    feature_coefficient = 1.0
-    label_coefficient = 1.0
-    best = float("inf")
-    before = 0.0
-    after = 0.0
-    kept = 0.0
-    guarded = 0.0
-    gap = 0.0
+    theta = tl.zeros([BLOCK_N], REAL)
+    velocity = tl.zeros([BLOCK_N], REAL)
+    kept_theta = tl.zeros([BLOCK_N], REAL)
+    kept_w = tl.where(moving, 1.0, 0.0).to(REAL)
+    best_slope = tl.zeros([BLOCK_N], REAL)
+    factor = tl.cast(1.0, REAL)
+    feature_coefficient = tl.cast(1.0, REAL)
+    label_coefficient = tl.cast(1.0, REAL)
+    best = tl.cast(float("inf"), REAL)
+    before = tl.cast(0.0, REAL)
+    after = tl.cast(0.0, REAL)
+    kept = tl.cast(0.0, REAL)
+    guarded = tl.cast(0.0, REAL)
+    gap = tl.cast(0.0, REAL)
     waits = 0
 
     for step in range(steps + 1):
@@ -275,7 +291,7 @@ def solve_program(
         blended = spread > spread_limit
         shrink = tl.where(blended, tl.sqrt(spread_limit / tl.where(blended, spread, 1.0)), 1.0)
         w = tl.where(moving, tl.where(blended, 1 + shrink * (w - 1), w), 0.0)
-        guarded += tl.where(blended, 1.0, 0.0)
+        guarded += tl.where(blended, 1.0, 0.0).to(REAL)
 
         joined = tl.where(moving, w, fixed)
         weight_sum = tl.sum(joined, 0)
@@ -288,7 +304,7 @@ def solve_program(
 
         # First exchange: sums over features, and rows of Kv and Lv.
         if FEATURE_PAIRS:
-            total, squares, norm, norm_squares = feature_sums(u_ptr, v, first, last, n, Q, BLOCK_M, BLOCK_N)
+            total, squares, norm, norm_squares = feature_sums(u_ptr, v, first, last, n, Q, BLOCK_M, BLOCK_N, REAL)
             tl.store(partial + row, total)
             tl.store(partial + stride + row, squares)
             tl.store(partial + 2 * stride + row, tl.where(row == 0, norm, tl.where(row == 1, norm_squares, 0.0)))
@@ -305,7 +321,7 @@ def solve_program(
             norms = sum_partials(share_ptr + 2 * stride, n, BLOCK_N, P, BLOCK_N)
             norm = tl.sum(tl.where(row == 0, norms, 0.0), 0)
             norm_squares = tl.sum(tl.where(row == 1, norms, 0.0), 0)
-            own_gradient = feature_gradient(u_ptr, d, v, total, norm, c, first, last, n, Q, BLOCK_M, BLOCK_N)
+            own_gradient = feature_gradient(u_ptr, d, v, total, norm, c, first, last, n, Q, BLOCK_M, BLOCK_N, REAL)
             tl.store(partial + 3 * stride + row, own_gradient)
             tl.store(vectors + 2 * BLOCK_N + own, multiply_rows(pairs_ptr, d, own, n, BLOCK_N), mask=own_inside)
         if LABEL_PAIRS:
@@ -371,7 +387,7 @@ def solve_program(
         before = tl.where(step == 0, dependence, before)
         after = tl.where(better, dependence, tl.where(step == 0, dependence, after))
         gap = tl.where(better, new_gap, tl.where(step == 0, new_gap, gap))
-        kept = tl.where(better, step * 1.0, kept)
+        kept = tl.where(better, tl.cast(step, REAL), kept)
         kept_w = tl.where(better, w, kept_w)
         kept_theta = tl.where(better, theta, kept_theta)
         if program == 0:
