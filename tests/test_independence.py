@@ -139,7 +139,7 @@ NULLS = {
 
 
 @pytest.mark.parametrize("shape", NULLS)
-@pytest.mark.parametrize(("n", "method"), [(30, "asymptotic"), (100, "asymptotic"), (30, "permutation")])
+@pytest.mark.parametrize(("n", "method"), [(12, "asymptotic"), (100, "asymptotic"), (30, "permutation")])
 def test_independent_pairs_are_rejected_as_often_as_said(shape: str, n: int, method: str) -> None:
     transform = NULLS[shape]
     rejected = [
@@ -234,6 +234,20 @@ def test_arrays_tensors_and_integers_mean_the_same() -> None:
         assert torch.equal(again.p_value, found.p_value)
     assert found.statistic.shape == found.p_value.shape == found.strength.shape == (1, 1)
     assert (found.n, found.method, found.num_functions) == (40, "permutation", 100)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same() -> None:
+    x, y = normal(60, 4, seed=43), normal(60, 3, seed=44).exp()
+    weights = torch.linspace(1, 2, 60)
+    for options in ({"permutations": 99}, {**ASYMPTOTIC, "weights": weights}):
+        here = independence_test(x, y, **options)
+        there = independence_test(x.cuda(), y, **options)
+        assert there.p_value.is_cuda
+        torch.testing.assert_close(there.statistic.cpu(), here.statistic, rtol=1e-6, atol=0)
+        torch.testing.assert_close(there.p_value.cpu(), here.p_value, rtol=1e-5, atol=1e-9)
+    pairs = pairwise_independence_test(x.cuda(), generator=torch.Generator("cuda").manual_seed(0))
+    assert pairs.p_value.is_cuda
 
 
 # Randomness
@@ -377,8 +391,23 @@ def test_picture_shows_the_strengths_and_counts_the_pairs(pyplot) -> None:
     strength = pairwise_independence_test(table).strength.numpy()
     np.testing.assert_allclose(shown[~np.eye(4, dtype=bool)], strength[~np.eye(4, dtype=bool)])
     assert shown.mask.diagonal().all()
-    assert ax.get_title() == "1 of 6 pairs dependent at 0.05"
+    assert ax.get_title() == "1 of 6 pairs dependent at 0.05 (dots)"
+    assert sorted(map(tuple, ax.collections[0].get_offsets().tolist())) == [(0.0, 3.0), (3.0, 0.0)]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["width", "height", "age", "area"]
+
+
+def test_picture_can_bring_dependent_features_together(pyplot) -> None:
+    x = normal(120, 3, seed=38)
+    table = torch.cat([x, x[:, :1].square()], 1)
+    ax = plot_dependence(table, order="clustered").axes[0]
+    places = {label.get_text(): i for i, label in enumerate(ax.get_yticklabels())}
+    assert abs(places["0"] - places["3"]) == 1
+    pair = places["0"], places["3"]
+    assert set(map(tuple, ax.collections[0].get_offsets().tolist())) == {pair, pair[::-1]}
+    shown = ax.images[0].get_array()[pair]
+    assert shown == pytest.approx(pairwise_independence_test(table).strength[0, 3].item())
+    with pytest.raises(UserError, match="unknown order 'cluster': did you mean 'clustered'"):
+        plot_dependence(table, order="cluster")
 
 
 def test_picture_before_and_after_shares_colours_and_functions(pyplot) -> None:

@@ -78,7 +78,7 @@ def _to_float64(values: Columns, name: str) -> Tensor:
 def _read_array(values: ArrayLike, name: str) -> Tensor:
     array = np.asarray(values)
     if array.dtype.kind not in "biufc":
-        raise UserError(f"{name} holds {array.dtype} values: expected numbers, so encode categories first")
+        raise UserError(f"{name} holds {array.dtype} values: expected numbers, so convert or encode them first")
     return torch.from_numpy(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ import torch
 from stablenet.errors import UserError
 from stablenet.independence.inputs import Columns
 from stablenet.independence.testing import NUM_FUNCTIONS, IndependenceResult, pairwise_independence_test
+from stablenet.registry import unknown_name
 from stablenet.weighting.fourier import Bandwidth
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_LABELS = 24  # more names than this along a side run into each other
+_MOST_LETTERS = 30  # names longer than this together stand upright below the map
 _MOST_DOTS = 40  # beyond this many features a dot per cell is a smear
 _LEAST_RANGE = 0.3  # the colours' least upper end, so that noise does not look like dependence
 
@@ -27,6 +29,7 @@ def plot_dependence(
     *,
     weights: Columns | None = None,
     names: Sequence[str] | None = None,
+    order: str = "given",
     ax: Axes | Sequence[Axes] | None = None,
     level: float = 0.05,
     adjustment: str = "holm",
@@ -40,34 +43,45 @@ def plot_dependence(
     weights: (n,) or None; with weights two maps stand side by side, before and after, in the same colours
         and with the same Fourier functions.
     names: m names; the columns of a data frame by default, else their numbers.
+    order: "given", or "clustered" to bring features that depend on each other together (before weighting).
     ax: axes to draw into, a pair of them with weights; None makes a figure.
     level: pairs whose adjusted p-value is at most this are counted in the title and, up to 40 features,
         dotted. After weighting, read the count as a description (see `independence_test`).
     adjustment, num_functions, bandwidth, generator: see `pairwise_independence_test`.
     """
-    first = None if generator is None else generator.clone_state()
-
-    def test(chosen: Columns | None, draw: torch.Generator | None) -> IndependenceResult:
-        return pairwise_independence_test(
-            features,
-            weights=chosen,
-            adjustment=adjustment,
-            num_functions=num_functions,
-            bandwidth=bandwidth,
-            generator=draw,
-        )
-
-    results = [test(None, first)] + ([] if weights is None else [test(weights, generator)])
+    results = _test_twice(
+        features,
+        weights,
+        generator,
+        adjustment=adjustment,
+        num_functions=num_functions,
+        bandwidth=bandwidth,
+    )
     labels = _read_names(names, features, len(results[0].statistic))
+    rows = _arrange(results[0], order)
     panels = _prepare_axes(ax, len(results))
     top = max(_LEAST_RANGE, *(float(_off_diagonal(r).nan_to_num().max()) for r in results))
     titles = ["all rows equal", "weighted"] if weights is not None else [""]
     for panel, result, title in zip(panels, results, titles, strict=True):
-        _draw_map(panel, result, labels, top, title, level)
+        _draw_map(panel, _off_diagonal(result)[rows][:, rows], [labels[i] for i in rows], top)
+        found = (result.p_value <= level)[rows][:, rows].cpu()
+        _draw_dots(panel, found)
+        panel.set_title(_word_title(title, result, int(found.sum()) // 2, level), fontsize=10)
     figure = panels[0].get_figure(root=True)
     assert figure is not None
     figure.colorbar(panels[-1].images[0], ax=list(panels), label="strength of dependence", shrink=0.8)
     return figure
+
+
+def _test_twice(
+    features: Columns, weights: Columns | None, generator: torch.Generator | None, **options: Any
+) -> list[IndependenceResult]:
+    """Test without the weights and, if there are any, with them, by the same Fourier functions."""
+    same = None if generator is None else generator.clone_state()
+    results = [pairwise_independence_test(features, generator=generator, **options)]
+    if weights is not None:
+        results.append(pairwise_independence_test(features, weights=weights, generator=same, **options))
+    return results
 
 
 def _off_diagonal(result: IndependenceResult) -> torch.Tensor:
@@ -94,22 +108,45 @@ def _prepare_axes(ax: Axes | Sequence[Axes] | None, count: int) -> list[Axes]:
     return panels
 
 
-def _draw_map(ax: Axes, result: IndependenceResult, labels: list[str], top: float, title: str, level: float) -> None:
+def _arrange(result: IndependenceResult, order: str) -> list[int]:
+    """The features' positions along both sides of the map."""
+    m = len(result.statistic)
+    if order == "given":
+        return list(range(m))
+    if order != "clustered":
+        raise UserError(unknown_name("order", order, ["given", "clustered"]))
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
+    row, column = torch.triu_indices(m, m, offset=1)
+    distance = 1 - result.strength.cpu()[row, column].numpy()
+    return [int(i) for i in leaves_list(linkage(distance, "average", optimal_ordering=True))]
+
+
+def _draw_map(ax: Axes, strength: torch.Tensor, labels: list[str], top: float) -> None:
     from matplotlib import colormaps
 
     m = len(labels)
-    shades = colormaps["magma_r"].with_extremes(bad="0.85")  # grey diagonal: a feature is not tested with itself
-    ax.imshow(_off_diagonal(result).cpu().numpy(), cmap=shades, vmin=0, vmax=top)
-    found = (result.p_value <= level).cpu()
-    if m <= _MOST_DOTS:
-        row, column = found.nonzero(as_tuple=True)
-        size = (160 / m) ** 2 / 40
-        ax.scatter(column, row, s=size, c="white", edgecolors="black", linewidths=0.6)
-    shown = range(0, m, -(-m // _MOST_LABELS))
-    upright = max(len(labels[i]) for i in shown) <= 3
-    ax.set_xticks(list(shown), [labels[i] for i in shown], rotation=0 if upright else 90, fontsize=8)
-    ax.set_yticks(list(shown), [labels[i] for i in shown], fontsize=8)
-    pairs = m * (m - 1) // 2
-    share = result.effective_size / result.n
-    prefix = f"{title}, effective sample {share:.0%}\n" if share < 1 else f"{title}\n" if title else ""
-    ax.set_title(f"{prefix}{int(found.sum()) // 2} of {pairs} pairs dependent at {level:g}", fontsize=10)
+    shades = colormaps["Blues"].with_extremes(bad="0.8")  # the diagonal is grey: it is not tested
+    ax.imshow(strength.cpu().numpy(), cmap=shades, vmin=0, vmax=top)
+    shown = list(range(0, m, -(-m // _MOST_LABELS)))
+    words = [labels[i] for i in shown]
+    upright = len(words) * max(map(len, words)) > _MOST_LETTERS
+    ax.set_xticks(shown, words, rotation=90 if upright else 0, fontsize=8)
+    ax.set_yticks(shown, words, fontsize=8)
+
+
+def _draw_dots(ax: Axes, found: torch.Tensor) -> None:
+    m = len(found)
+    if m > _MOST_DOTS:
+        return
+    row, column = found.nonzero(as_tuple=True)
+    diameter = min(6.0, 75 / m)  # points: at most a quarter of a cell in a figure of the default size
+    ax.scatter(column, row, s=diameter**2, c="white", edgecolors="black", linewidths=min(0.6, diameter / 6))
+
+
+def _word_title(title: str, result: IndependenceResult, found: int, level: float) -> str:
+    m = len(result.statistic)
+    size = result.effective_size / result.n
+    first = f"{title}, effective sample {size:.0%}\n" if size < 1 else f"{title}\n" if title else ""
+    mark = " (dots)" if m <= _MOST_DOTS else ""
+    return f"{first}{found} of {m * (m - 1) // 2} pairs dependent at {level:g}{mark}"
