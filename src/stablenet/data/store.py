@@ -111,9 +111,9 @@ class PixelStore:
         # Copy-on-write: torch wants writable memory, and the file must never change.
         return torch.from_numpy(np.memmap(self.path / PIXELS, np.uint8, mode="c", shape=shape))
 
-    def read(self, indices: Tensor) -> Tensor:
-        """Images (b, H, W, 3) uint8 at the row numbers (b,) int64."""
-        return self.pixels.index_select(0, indices)
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        """Images (b, H, W, 3) uint8 at the row numbers (b,) int64, into `out` if given."""
+        return torch.index_select(self.pixels, 0, indices, out=out)
 
     def verify(self) -> None:
         """Compare every image with its checksum; damaged ones are an error that lists them all."""

@@ -1,0 +1,160 @@
+"""Bringing pixels to the device: all of them at once where they fit, else batch by batch ahead of their use."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+_SHARE = 0.5  # of the device's free memory that pixels may take; the rest is for the network
+_CHUNK = 1024  # images copied to the device at a time, so that the host never holds them twice
+_POLL = 0.1  # seconds until a reader that waits looks whether anybody still wants its batches
+
+
+class Pixels(Protocol):
+    """Decoded images, on disk or in memory."""
+
+    @property
+    def ids(self) -> list[str]: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        """Images (b, H, W, 3) uint8 at the row numbers (b,) int64, into `out` if given."""
+
+
+class Feed(Protocol):
+    """Yields the images (b, H, W, 3) uint8 on the device for positions (b,) into the part.
+
+    index_device: where it wants the positions to lie.
+    """
+
+    index_device: torch.device
+
+    def images(self, batches: Iterable[Tensor]) -> Iterator[Tensor]: ...
+
+
+class ResidentFeed:
+    """All images of the part lie on the device; a batch is one gather there.
+
+    On the processor the memory map itself is the device's memory: nothing is copied.
+    """
+
+    def __init__(self, pixels: Pixels, rows: Tensor, device: torch.device) -> None:
+        self.index_device = device
+        self._pixels, self._rows = pixels, rows
+        self._resident = None if device.type == "cpu" else self._upload()
+
+    def images(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        for positions in batches:
+            if self._resident is None:
+                yield self._pixels.read(self._rows[positions])
+            else:
+                yield self._resident.index_select(0, positions)
+
+    def _upload(self) -> Tensor:
+        first = self._pixels.read(self._rows[:1])
+        resident = torch.empty((len(self._rows), *first.shape[1:]), dtype=torch.uint8, device=self.index_device)
+        for start in range(0, len(self._rows), _CHUNK):
+            chunk = self._pixels.read(self._rows[start : start + _CHUNK])
+            resident[start : start + len(chunk)] = chunk.to(self.index_device)
+        return resident
+
+
+class StreamFeed:
+    """A thread reads batches ahead into pinned memory; a second stream copies them while the device computes."""
+
+    def __init__(self, pixels: Pixels, rows: Tensor, device: torch.device, prefetch: int) -> None:
+        self.index_device = torch.device("cpu")
+        self._pixels, self._rows = pixels, rows
+        self._device, self._prefetch = device, prefetch
+
+    def images(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        read = (self._read(positions) for positions in batches)
+        with closing(read_ahead(read, self._prefetch)) as ready:
+            if self._device.type == "cuda":
+                yield from self._copy_ahead(ready)
+            else:
+                for images in ready:
+                    yield images.to(self._device)
+
+    def _read(self, positions: Tensor) -> Tensor:
+        rows = self._rows[positions]
+        if self._device.type != "cuda":
+            return self._pixels.read(rows)
+        shape = self._pixels.read(rows[:0]).shape[1:]
+        pinned = torch.empty((len(rows), *shape), dtype=torch.uint8, pin_memory=True)
+        return self._pixels.read(rows, out=pinned)
+
+    def _copy_ahead(self, ready: Iterator[Tensor]) -> Iterator[Tensor]:
+        """Start the copy of the next batch before handing over this one."""
+        stream = torch.cuda.Stream(self._device)
+        waiting: tuple[Tensor, torch.cuda.Event] | None = None
+        for host in ready:
+            with torch.cuda.stream(stream):
+                images = host.to(self._device, non_blocking=True)
+                copied = torch.cuda.Event()
+                copied.record(stream)
+            if waiting is not None:
+                yield self._hand_over(*waiting)
+            waiting = (images, copied)
+        if waiting is not None:
+            yield self._hand_over(*waiting)
+
+    def _hand_over(self, images: Tensor, copied: torch.cuda.Event) -> Tensor:
+        """Let the current stream wait for the copy, and keep the memory until that stream is done with it."""
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(copied)
+        images.record_stream(current)
+        return images
+
+
+def fits_on_device(count: int, pixels: Pixels, device: torch.device) -> bool:
+    """Whether `count` images may lie on the device whole. The processor maps the file: always."""
+    if device.type == "cpu":
+        return True
+    if device.type != "cuda":
+        return False
+    image_bytes = pixels.read(torch.zeros(1, dtype=torch.int64)).numel()
+    free, _ = torch.cuda.mem_get_info(device)
+    return count * image_bytes <= _SHARE * free
+
+
+def read_ahead(batches: Iterable[Tensor], depth: int) -> Generator[Tensor, None, None]:
+    """The same batches, computed by a thread up to `depth` ahead; its errors are raised here."""
+    ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(maxsize=depth)
+    stopped = threading.Event()
+
+    def put(item: Tensor | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                ready.put(item, timeout=_POLL)
+                return
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for batch in batches:
+                put(batch)
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    thread = threading.Thread(target=work, name="stablenet-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
