@@ -15,7 +15,6 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -96,14 +95,15 @@ class Manifest:
             temporary.write_bytes(text)
             temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            if temporary.is_file():
+                temporary.unlink()
             raise UserError(f"cannot write the manifest {path}: {error.strerror}") from error
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
         """Read a manifest and prove that it is the one that was written."""
         header, body = _read(path)
-        rows = pd.read_csv(StringIO(body), sep="\t", dtype={"id": str, "part": str}, keep_default_na=False, quoting=3)
+        rows = _parse_rows(path, body)
         try:
             manifest = cls(
                 source=header["source"],
@@ -138,7 +138,7 @@ class Manifest:
     def _body(self) -> bytes:
         lines = ["\t".join(self.rows.columns)]
         lines += ["\t".join(map(str, row)) for row in self.rows.itertuples(index=False, name=None)]
-        if any(line.count("\t") != len(self.rows.columns) - 1 or "\n" in line for line in lines):
+        if any(line.count("\t") != len(self.rows.columns) - 1 or "\n" in line or "\r" in line for line in lines):
             raise UserError("an image id holds a tab or a line break: rename the file before splitting")
         return ("\n".join(lines) + "\n").encode()
 
@@ -150,7 +150,7 @@ def _dump(value: JSON) -> str:
 def _read(path: Path) -> tuple[dict[str, Any], str]:
     """Header and body of a manifest file, or one sentence on what is wrong with it."""
     try:
-        first, _, body = path.read_text(encoding="utf-8").partition("\n")
+        first, _, body = path.read_bytes().decode().partition("\n")
         header = json.loads(first)
     except OSError as error:
         raise UserError(f"cannot read the manifest {path}: {error.strerror}") from error
@@ -159,3 +159,19 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise UserError(f"{path} is no manifest of format {_FORMAT}, which this version reads")
     return header, body
+
+
+def _parse_rows(path: Path, body: str) -> pd.DataFrame:
+    first, *lines = body.removesuffix("\n").split("\n")
+    columns = first.split("\t")
+    if columns not in ([*_COLUMNS], [*_COLUMNS, *_CROP_COLUMNS]):
+        raise UserError(f"{path} is no manifest: its columns are {columns}, expected {[*_COLUMNS]}")
+    cells = [line.split("\t") for line in lines]
+    broken = [number for number, row in enumerate(cells, 3) if len(row) != len(columns)]
+    if broken:
+        raise UserError(f"line {broken[0]} of the manifest {path} has {len(cells[broken[0] - 3])} cells")
+    rows = pd.DataFrame(cells, columns=columns)
+    try:
+        return rows.astype({column: "int64" for column in columns if column not in ("id", "part")})
+    except ValueError as error:
+        raise UserError(f"{path} is no manifest: a label, domain or place is not a whole number") from error

@@ -17,12 +17,13 @@ def read(root: Path) -> ImageTable:
     """Paths are relative to the table's folder; the names of labels and domains are taken as text, sorted."""
     rows = _read_rows(root)
     _refuse_gaps(rows, root)
+    rows = rows[list(COLUMNS)].astype(str)
     _refuse_bad_paths(rows["path"], root)
     classes = _sort_names(rows["label"])
     domains = _sort_names(rows["domain"])
     records: list[dict[str, object]] = [
         {"id": path, "path": path, "label": classes.index(label), "domain": domains.index(domain)}
-        for path, label, domain in rows[list(COLUMNS)].itertuples(index=False, name=None)
+        for path, label, domain in rows.itertuples(index=False, name=None)
     ]
     return make_image_table("table", root.parent, classes, domains, records)
 
@@ -35,9 +36,7 @@ def _read_rows(path: Path) -> pd.DataFrame:
         if path.suffix == ".parquet":
             rows = pd.read_parquet(path)
         else:
-            rows = pd.read_csv(
-                path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str, keep_default_na=False
-            )
+            rows = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
     except (ValueError, OSError) as error:
         raise UserError(f"{path} cannot be read as a table: {error}") from error
     missing = [column for column in COLUMNS if column not in rows]

@@ -13,7 +13,7 @@ from stablenet.data.table import check_member_name
 from stablenet.errors import UserError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-_DEPTH = 4  # how deep below the given place a data set may begin
+_DEPTH = 5  # how deep below the given place a data set may begin
 
 # (folded name of a folder, folded names of its entries) -> does the data set begin there?
 Begins: TypeAlias = Callable[[str, set[str]], bool]
@@ -57,19 +57,14 @@ def find_tree(root: Path, name: str, begins: Begins, expected: str) -> Tree:
         return _list_folder(base)
     archives = [file for file in sorted(root.glob("*.zip")) if fold(file.stem).startswith(fold(name))]
     if len(archives) > 1:
-        raise UserError(
-            f"{root} holds {len(archives)} archives for {name}: give one of them, such as {archives[0]}"
-        )
+        raise UserError(f"{root} holds {len(archives)} archives for {name}: give one of them, such as {archives[0]}")
     if archives:
         return _find_in_archive(archives[0], name, begins, expected)
-    raise UserError(
-        f"{name} was not found in {root}, which holds {_some(_entries(root))}: expected {expected}"
-    )
+    there = sorted(entry.name for entry in root.iterdir())
+    raise UserError(f"{name} was not found in {root}, which holds {_some(there)}: expected {expected}")
 
 
-def match_names(
-    kind: str, found: Iterable[str], accepted: Mapping[str, Sequence[str]], place: Path
-) -> dict[str, str]:
+def match_names(kind: str, found: Iterable[str], accepted: Mapping[str, Sequence[str]], place: Path) -> dict[str, str]:
     """Folder names to the data set's own names, one to one; anything missing is the user's to rename.
 
     accepted: own name -> the spellings it may have besides itself.
@@ -101,18 +96,18 @@ def _some(names: Iterable[str], limit: int = 8) -> str:
     return (", ".join(listed[:limit]) or "nothing") + rest
 
 
-def _entries(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(folder) if not entry.name.startswith("."))
-
-
 def _find_folder(root: Path, begins: Begins) -> Path | None:
     """Breadth first, so that the shallowest match wins; only folders are looked at."""
     level = [root]
-    for _ in range(_DEPTH):
+    for _ in range(_DEPTH + 1):
+        below: list[Path] = []
         for folder in level:
-            if begins(fold(folder.name), {fold(name) for name in _entries(folder)}):
+            with os.scandir(folder) as found:
+                entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+            if begins(fold(folder.name), {fold(entry.name) for entry in entries}):
                 return folder
-        level = [f / name for f in level for name in _entries(f) if (f / name).is_dir()]
+            below += [folder / entry.name for entry in entries if entry.is_dir()]
+        level = below
     return None
 
 
@@ -155,9 +150,7 @@ def list_members(archive: Path) -> list[str]:
         with zipfile.ZipFile(archive) as opened:
             names = opened.namelist()
     except (OSError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{archive} is no readable zip archive ({error}): get it from its origin again"
-        ) from error
+        raise UserError(f"{archive} is no readable zip archive ({error}): get it from its origin again") from error
     for name in names:
         check_member_name(name, archive)
     return [n for n in names if not any(part.startswith((".", "__MACOSX")) for part in n.split("/"))]
