@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from reference.hsic import biased_hsic, slow_statistic, standardise
 from stablenet.errors import UserError
 from stablenet.independence import features as features_module
 from stablenet.independence import independence_test, null, pairwise_independence_test, plot_dependence
 from stablenet.independence.adjustment import adjust_benjamini_hochberg, adjust_holm
 from stablenet.independence.features import build_features, median_distance, squared_norms
 from stablenet.weighting.fourier import draw_fourier_functions
+from tests.reference.hsic import biased_hsic, slow_statistic, standardise
 
 ASYMPTOTIC = {"method": "asymptotic"}
 DEPENDENCES = {

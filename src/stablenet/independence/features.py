@@ -84,14 +84,15 @@ def build_features(
         return ColumnFeatures(_centre(z.unsqueeze(-1), p), size, share is not None)
     z = z / (median_distance(z) if bandwidth == "median" else float(bandwidth))
     functions = draw_fourier_functions(m, num_functions, generator=generator, device=generator.device, dtype=z.dtype)
+    varies = (z != 0).any(0)  # a constant column's features are constant but for rounding: make that exact
     parts = []
     for chunk in _slices(m, n * num_functions):
         chosen = FourierFunctions(functions.omega[chunk].to(z.device), functions.phase[chunk].to(z.device))
-        parts.append(_rotate(_centre(apply_fourier_functions(z[:, chunk], chosen), p)))
+        u = apply_fourier_functions(z[:, chunk], chosen)
+        parts.append(_rotate(_centre(u, p) * varies[chunk, None]))
     rank = max(part.shape[2] for part in parts)
     x = torch.cat([pad(part, (0, rank - part.shape[2])) for part in parts], 1)
-    # A constant column's features are constant but for rounding; its zeros must be exact.
-    return ColumnFeatures(x * (z != 0).any(0)[:, None], size, share is not None)
+    return ColumnFeatures(x, size, share is not None)
 
 
 def _centre(u: Tensor, p: Tensor) -> Tensor:
@@ -103,8 +104,8 @@ def _centre(u: Tensor, p: Tensor) -> Tensor:
 def _rotate(x: Tensor) -> Tensor:
     """Turn x (n, m, q) into each column's principal axes and keep those with variance, (n, m, k ≤ q).
 
-    A norm does not see the rotation. The functions of one variable overlap so much that k stays near 12
-    for 100 of them, which is what makes many functions as cheap as a few.
+    A norm does not see the rotation. The functions of one variable overlap so much that k is near 12
+    for 100 of them (up to 40 for heavy tails), which is what makes many functions as cheap as a few.
     """
     by_column = x.permute(1, 0, 2)
     wide = x.shape[2] > x.shape[0]  # more functions than rows: the smaller Gram matrix has the same variances
