@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from stablenet.data.sources import Table, read_source
 from stablenet.data.table import ImageTable, make_image_table
 
 PACS_COUNTS = {  # dog, elephant, giraffe, guitar, horse, house, person
@@ -36,6 +37,11 @@ def data_folder() -> Path:
     if not folder:
         pytest.skip("STABLENET_DATA is not set: the full data sets are not at hand")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def full_pacs(data_folder: Path) -> Table:
+    return read_source("pacs", data_folder)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pandas as pd
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
 from stablenet.data.settings import paper
 from stablenet.data.settings.adversarial import RANDOM
-from stablenet.data.settings.counts import floor_share, minor_shares, round_share
+from stablenet.data.settings.counts import minor_shares, round_share
 from stablenet.data.sources.base import Table
 
 
@@ -88,15 +88,14 @@ def _check_unbalanced(manifest: Manifest) -> list[Finding]:
     counts = manifest.counts("train") + manifest.counts("validation")
     dominant = counts.loc[parameters["dominant"]]
     minors = [d for d in manifest.domains if d not in (parameters["target"], parameters["dominant"])]
-    worst = 0
+    worst = 0.0
     gaps = []
     for name, share in zip(minors, minor_shares(parameters["ratio"], len(minors)), strict=True):
-        wanted = np.array([floor_share(int(size), share) for size in dominant])
-        worst = max(worst, int((counts.loc[name].to_numpy() - wanted).max()))
+        worst = max(worst, float((counts.loc[name].to_numpy() - float(share) * dominant.to_numpy()).max()))
         gap = np.abs(counts.loc[name] / counts.loc[name].sum() - dominant / dominant.sum()).max()
         gaps.append(f"{name} {gap:.1%}")
     detail = f"largest difference of a class's share: {', '.join(gaps)} (more where images are lacking)"
-    findings = [*_check_classic(manifest), Finding("class proportions of the dominant domain", worst <= 0, detail)]
+    findings = [*_check_classic(manifest), Finding("class proportions of the dominant domain", worst < 1e-6, detail)]
     if parameters["published"]:
         listed = paper.find_unbalanced(manifest.source, parameters["ratio"], parameters["target"])
         totals = {name: int(counts.loc[name].to_numpy().sum()) for name in listed.source} if listed else {}

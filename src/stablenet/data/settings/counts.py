@@ -22,21 +22,27 @@ def parse_ratio(text: str) -> tuple[int, ...]:
 
 
 def minor_shares(ratio: str, minors: int) -> list[Fraction]:
-    """What each of the minor domains holds relative to the dominant one, cut to three decimals.
-
-    A third is 0.333: so the paper's own counts for 3:1:1 come about. Equal terms serve any number of domains.
-    """
+    """What each of the minor domains holds relative to the dominant one. Equal terms serve any number of them."""
     terms = parse_ratio(ratio)
     small = list(terms[1:])
     if len(set(small)) == 1:
         small = small[:1] * minors
     if len(small) != minors:
         raise UserError(f"the ratio {ratio} has {len(small)} minor terms where there are {minors} minor domains")
-    return [Fraction(1000 * term // terms[0], 1000) for term in small]
+    return [Fraction(term, terms[0]) for term in small]
 
 
-def floor_share(count: int, share: Fraction) -> int:
-    return count * share.numerator // share.denominator
+def minor_count(count: int, share: Fraction) -> int:
+    """A minor domain's images beside `count` of the dominant one: the share is cut to three decimals.
+
+    A third is 0.333: so the paper's counts for 3:1:1 come about.
+    """
+    return count * int(1000 * share) // 1000
+
+
+def floor_share(count: int, share: float) -> int:
+    """The share of a count, rounded down; the share is read as the decimal it is written as."""
+    return int(Fraction(str(share)) * count)
 
 
 def allot(total: int, sizes: Sequence[int]) -> list[int]:
@@ -60,20 +66,23 @@ def round_share(count: int, share: float) -> int:
     return int(exact + Fraction(1, 2))
 
 
-def fit_total(wanted: Sequence[int], available: Sequence[int], total: int) -> list[int] | None:
-    """Counts near min(wanted, available) that add up to total: the largest classes give, or take, one at a time.
+def fit_total(
+    exact: Sequence[Fraction], wanted: Sequence[int], available: Sequence[int], total: int
+) -> list[int] | None:
+    """Counts near min(wanted, available) that add up to total, or None where fewer are available.
 
-    None where fewer than total are available.
+    Too many: the largest classes give one each. Too few: those furthest below their exact share take one each.
     """
     counts = [min(pair) for pair in zip(wanted, available, strict=True)]
     if sum(available) < total:
         return None
-    while sum(counts) != total:
-        step = 1 if sum(counts) < total else -1
-        order = sorted(range(len(counts)), key=lambda group: (-wanted[group], group))
-        movable = [g for g in order if (counts[g] < available[g] if step > 0 else counts[g] > 0)]
-        for group in movable[: abs(total - sum(counts))]:
-            counts[group] += step
+    while (surplus := sum(counts) - total) > 0:
+        givers = sorted((g for g, n in enumerate(counts) if n), key=lambda group: (-wanted[group], group))
+        for group in givers[:surplus]:
+            counts[group] -= 1
+    while sum(counts) < total:
+        takers = (group for group, count in enumerate(counts) if count < available[group])
+        counts[min(takers, key=lambda group: (counts[group] - exact[group], group))] += 1
     return counts
 
 

@@ -19,7 +19,7 @@ from stablenet.data.settings.assemble import (
     take,
     training_pool,
 )
-from stablenet.data.settings.counts import floor_share, minor_shares, name_shortfalls, parse_ratio
+from stablenet.data.settings.counts import minor_count, minor_shares, name_shortfalls, parse_ratio
 from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
@@ -175,5 +175,5 @@ def _wanted(ratio: str, sources: list[str], have: Mapping[str, int]) -> dict[str
     if all(share == 1 for share in shares):
         return dict.fromkeys(sources, min(have[domain] for domain in sources))
     first = have[sources[0]]
-    minors = {domain: floor_share(first, share) for domain, share in zip(sources[1:], shares, strict=True)}
+    minors = {domain: minor_count(first, share) for domain, share in zip(sources[1:], shares, strict=True)}
     return {sources[0]: first} | minors

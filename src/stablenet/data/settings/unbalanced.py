@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 import pandas as pd
 
@@ -19,7 +18,14 @@ from stablenet.data.settings.assemble import (
     take,
     training_pool,
 )
-from stablenet.data.settings.counts import fit_total, floor_share, minor_shares, name_shortfalls, parse_ratio
+from stablenet.data.settings.counts import (
+    fit_total,
+    floor_share,
+    minor_count,
+    minor_shares,
+    name_shortfalls,
+    parse_ratio,
+)
 from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
 
@@ -57,9 +63,8 @@ def split_unbalanced(table: ImageTable, settings: UnbalancedSettings, seed: int)
         listed = None
     pool = table.rows[training_pool(table, seed)]
     counts, notes = _source_counts(table, settings, dominant, listed, pool)
-    share = Fraction(str(settings.target_share))
     sizes = class_counts(pool, target, len(table.classes))
-    counts |= {(target, label): floor_share(size, share) for label, size in enumerate(sizes)}
+    counts |= {(target, label): floor_share(size, settings.target_share) for label, size in enumerate(sizes)}
     if listed is not None:
         _compare_test(counts, target, settings.target, listed.test)
     chosen = take(pool, counts, seed)
@@ -105,13 +110,16 @@ def _source_counts(
     for name, share in zip(minors, minor_shares(settings.ratio, len(minors)), strict=True):
         minor = table.domains.index(name)
         have = class_counts(pool, minor, len(table.classes))
-        wanted = [floor_share(size, share) for size in full]
+        wanted = [minor_count(size, share) for size in full]
         if listed is None:
             fitted = [min(pair) for pair in zip(wanted, have, strict=True)]
             lacking = (f"{table.classes[c]} in {name}" for c in range(len(have)))
             missing |= {place: w - h for place, w, h in zip(lacking, wanted, have, strict=True) if w > h}
         else:
-            fitted = _fit_published(name, wanted, have, listed.source[name])
+            total = listed.source[name]
+            fitted = fit_total([size * share for size in full], wanted, have, total) or []
+            if sum(fitted) != total:
+                raise UserError(_unlike_published(name, sum(have), total))
         counts |= {(minor, label): size for label, size in enumerate(fitted)}
     if listed is not None and sum(full) != listed.source[dominant]:
         raise UserError(_unlike_published(dominant, sum(full), listed.source[dominant]))
@@ -122,13 +130,6 @@ def _source_counts(
         )
     notes = listed.notes if listed is not None else ()
     return counts, notes + ((f"shortfall: {name_shortfalls(missing)}",) if missing else ())
-
-
-def _fit_published(name: str, wanted: list[int], have: list[int], total: int) -> list[int]:
-    fitted = fit_total(wanted, have, total)
-    if fitted is None:
-        raise UserError(_unlike_published(name, sum(have), total))
-    return fitted
 
 
 def _unlike_published(name: str, found: int, published: int) -> str:
