@@ -246,3 +246,9 @@ def test_progress_ends_at_the_total(tree, place):
     seen = []
     prepare(_read_table(tree), place, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(16, 20), (20, 20)]
+
+
+def test_a_place_that_cannot_be_written_is_named(tree, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write to .*file"):
+        prepare(_read_table(tree), tmp_path / "file" / "store")

@@ -16,8 +16,13 @@ from stablenet.errors import UserError
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """One process builds at `path` at a time; the others wait here."""
-    with open(path.parent / f".{path.name}.lock", "w") as file:
+    """One process builds at `path` at a time; the others wait here. Makes the folder `path` will lie in."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path.parent / f".{path.name}.lock", "w")  # noqa: SIM115 (closed below, errors told apart)
+    except OSError as error:
+        raise UserError(f"cannot write to {path.parent} ({error.strerror}): choose another place") from error
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -66,7 +66,6 @@ def prepare(
     workers: threads; the decoders release Python's lock, so that they fill as many cores. None takes all.
     """
     _check_place(table, path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     workers = workers or os.cpu_count() or 1
     with lock(path):
         current, replaced = _find_current(table, path, size, skip_bad)

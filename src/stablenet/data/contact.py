@@ -1,0 +1,152 @@
+"""Contact sheets: a look at a split. Domains by classes, or the backgrounds of composed sets in training and test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from stablenet.data.decode import decode
+from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
+from stablenet.data.pipeline import render_part
+from stablenet.data.table import ComposedTable, ImageTable
+from stablenet.errors import UserError
+
+SOURCE_COLOUR, TARGET_COLOUR, INK, FAINT, PAPER = "#2f6db3", "#c8472f", "#222222", "#e4e4e4", "#ffffff"
+_THUMB, _BORDER, _GAP, _TEXT = 56, 3, 6, 13  # pixels
+_PER_CELL = 3  # images of a domain and class
+_PER_SIDE = 8  # images of a class's main background
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Thumbnails in a row, framed in the colours of their parts, with a line of text below."""
+
+    images: Sequence[NDArray[np.uint8]]
+    colours: Sequence[str]
+    caption: str = ""
+
+
+def write_contact_sheet(manifest: Manifest, table: ImageTable | ComposedTable, path: Path) -> None:
+    """Draw the sheet of a manifest whose source is `table`, as PNG."""
+    if isinstance(table, ComposedTable) != manifest.composed:
+        raise UserError(f"the manifest of {manifest.source} does not belong to the source {table.name}")
+    sheet = _draw_composed(manifest, table) if isinstance(table, ComposedTable) else _draw_images(manifest, table)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sheet.save(path, format="PNG")
+    except OSError as error:
+        raise UserError(f"cannot write the contact sheet {path}: {error.strerror or error}") from error
+
+
+def _draw_images(manifest: Manifest, table: ImageTable) -> Image.Image:
+    """Domains down, classes across; a few images of each, those of the source first."""
+    paths = dict(zip(table.rows["id"], table.rows["path"], strict=True))
+    cells = [
+        [_read_cell(table, paths, _choose(manifest, domain, label)) for label in range(len(manifest.classes))]
+        for domain in range(len(manifest.domains))
+    ]
+    title = f"{manifest.source}, {manifest.setting}, seed {manifest.seed}"
+    return _draw_grid(title, manifest.classes, manifest.domains, cells, _PER_CELL)
+
+
+def _choose(manifest: Manifest, domain: int, label: int) -> pd.DataFrame:
+    """Rows of a domain and class: source and target in turn, so that both show where both are there."""
+    rows = manifest.rows
+    rows = rows[(rows["domain"] == domain) & (rows["label"] == label)]
+    target = rows["part"].isin(TARGET_PARTS)
+    turn = rows.groupby(target).cumcount()
+    return rows.assign(turn=turn, target=target).sort_values(["turn", "target"], kind="stable")
+
+
+def _read_cell(table: ImageTable, paths: dict[str, str], rows: pd.DataFrame) -> Cell:
+    shown = rows[:_PER_CELL]
+    unknown = shown.loc[~shown["id"].isin(paths), "id"]
+    if len(unknown):
+        raise UserError(f"the source {table.root} has no image {unknown.iloc[0]}: is it the manifest's source?")
+    images = [_decode_or_blank(table, paths[name]) for name in shown["id"]]
+    source, target = (int(rows["part"].isin(parts).sum()) for parts in (SOURCE_PARTS, TARGET_PARTS))
+    counts = [f"{count} {word}" for count, word in ((source, "source"), (target, "target")) if count]
+    return Cell(images, [TARGET_COLOUR if hit else SOURCE_COLOUR for hit in shown["target"]], ", ".join(counts))
+
+
+def _decode_or_blank(table: ImageTable, path: str) -> NDArray[np.uint8]:
+    """A broken image shows as a cross; `prepare` lists all of them with reasons."""
+    try:
+        return decode(table.open_bytes(path), (_THUMB, _THUMB))
+    except Exception:  # decoders raise whatever they like on broken bytes
+        cross = Image.new("RGB", (_THUMB, _THUMB), FAINT)
+        ImageDraw.Draw(cross).line([(0, 0), (_THUMB, _THUMB), (0, _THUMB), (_THUMB, 0)], fill=INK)
+        return np.asarray(cross)
+
+
+def _draw_composed(manifest: Manifest, table: ComposedTable) -> Image.Image:
+    """One row per class: its main background and images on it, in training and beside it at test."""
+    parts = (("train", SOURCE_COLOUR), ("test", TARGET_COLOUR))
+    sides = [_main_background(manifest, table, part, colour) for part, colour in parts]
+    cells = [list(row) for row in zip(*sides, strict=True)]
+    ratio = manifest.parameters.get("ratio")
+    title = f"{manifest.source}, {manifest.setting} {ratio}, seed {manifest.seed}: the main background of each class"
+    return _draw_grid(title, ("training", "test"), manifest.classes, cells, _PER_SIDE + 1)
+
+
+def _main_background(manifest: Manifest, table: ComposedTable, part: str, colour: str) -> list[Cell]:
+    """Per class: the background most of its images have, whole, then some of these images."""
+    samples, backgrounds = render_part(table, manifest, part), table.read_backgrounds()
+    cells = []
+    for label in range(len(manifest.classes)):
+        domains = samples.domain[samples.y == label]
+        if not len(domains):
+            cells.append(Cell([], [], "no images"))
+            continue
+        main = int(torch.bincount(domains).argmax())
+        chosen = ((samples.y == label) & (samples.domain == main)).nonzero().squeeze(1)
+        whole = Image.fromarray(backgrounds[main]).resize((_THUMB, _THUMB), Image.Resampling.BILINEAR)
+        images = [np.asarray(whole), *samples.pixels.read(samples.row[chosen[:_PER_SIDE]]).numpy()]
+        caption = f"{manifest.domains[main]}: {len(chosen)} of {len(domains)}"
+        cells.append(Cell(images, [INK, *[colour] * (len(images) - 1)], caption))
+    return cells
+
+
+def _draw_grid(
+    title: str, columns: Sequence[str], rows: Sequence[str], cells: list[list[Cell]], per_cell: int
+) -> Image.Image:
+    font = ImageFont.load_default(_TEXT)
+    step = _THUMB + 2 * _BORDER + 2
+    width, height = per_cell * step + 2 * _GAP, step + _TEXT + 2 * _GAP
+    left = int(max(font.getlength(name) for name in rows)) + 2 * _GAP
+    top = 3 * (_TEXT + _GAP) + _GAP
+    sheet = Image.new("RGB", (left + width * len(columns) + _GAP, top + height * len(rows)), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_GAP, _GAP), title, INK, font)
+    draw.text((_GAP, 2 * _GAP + _TEXT), "blue: source (train, validation)", SOURCE_COLOUR, font)
+    draw.text((_GAP + 240, 2 * _GAP + _TEXT), "red: target (test)", TARGET_COLOUR, font)
+    for number, name in enumerate(columns):
+        draw.text((left + number * width, top - _TEXT - _GAP), name, INK, font)
+    for number, (name, line) in enumerate(zip(rows, cells, strict=True)):
+        draw.text((_GAP, top + number * height + step // 2 - _TEXT // 2), name, INK, font)
+        for place, cell in enumerate(line):
+            _draw_cell(sheet, draw, font, cell, (left + place * width, top + number * height))
+    return sheet
+
+
+def _draw_cell(
+    sheet: Image.Image,
+    draw: ImageDraw.ImageDraw,
+    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+    cell: Cell,
+    corner: tuple[int, int],
+) -> None:
+    x, y = corner
+    for image, colour in zip(cell.images, cell.colours, strict=True):
+        draw.rectangle([x, y, x + _THUMB + 2 * _BORDER - 1, y + _THUMB + 2 * _BORDER - 1], fill=colour)
+        thumb = Image.fromarray(image).resize((_THUMB, _THUMB), Image.Resampling.NEAREST)
+        sheet.paste(thumb, (x + _BORDER, y + _BORDER))
+        x += _THUMB + 2 * _BORDER + 2
+    draw.text((corner[0], y + _THUMB + 2 * _BORDER + 1), cell.caption or "–", INK if cell.caption else FAINT, font)
