@@ -1,0 +1,37 @@
+"""The engine: one training loop for all methods, and run folders that hold all it did.
+
+A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
+
+    config.json              the resolved config (`RunConfig`), with its hash; written first
+    manifest.tsv             the split (`stablenet.data.manifest.Manifest`)
+    records.jsonl            what was measured, one JSON object a line; the same bytes for the same config, however
+                             often the run was interrupted (on the CPU)
+    oracle.jsonl             target figures per epoch, only where they were asked for; no selection reads it
+    timing.jsonl             seconds and images per second of every epoch, and what device and versions did it
+    best.safetensors         the model of the epoch with the best source validation (`records.validation_rank`)
+    last.safetensors         the model after the last epoch
+    epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
+    checkpoint.safetensors   everything an unfinished run needs to go on; gone when it has finished
+    status.json              {"state": "running" | "interrupted" | "failed" | "finished", "reason", "epoch", "step"}
+    tensorboard/             curves, where the extra `tensorboard` is installed
+
+RECORDS, by "kind":
+    start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch
+    step    every `train.log_every` steps: step, epoch, loss, and the method's diagnostics (StableNet: dependence_before,
+            dependence_after, ess_ratio)
+    solve   what a method did between epochs: epoch, and its figures (StableNet's solve of the whole set)
+    epoch   after every epoch: epoch (from 1), step, learning_rate, train {loss, accuracy, diagnostics},
+            validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count} or null
+    end     epoch, step, best_epoch
+A line of oracle.jsonl is {"kind": "oracle", "epoch", "test": {…as validation}}.
+
+After training, a model comes back with
+
+    run = load_run(path)            # .config, .manifest, .records, .status, .classes
+    run.model                       # the best model in eval mode: images (b, 3, s, s) -> logits (b, classes)
+    run.load_model("last")          # "best", "last" or an epoch's number
+    run.transform                   # pixels (b, H, W, 3) uint8, keys -> images (b, 3, s, s), as in validation
+    run.open_part("test", root)     # `Samples` of a part, for a `Loader`; root: where the source lies
+
+which reads files alone: safetensors and JSON, never pickle.
+"""

@@ -1,0 +1,1 @@
+"""Networks with named feature taps."""
