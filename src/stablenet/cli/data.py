@@ -152,30 +152,37 @@ def check(manifest: ManifestFile, root: Root = None) -> None:
 def show(
     manifest: ManifestFile,
     root: Root = None,
-    sheet: Annotated[Path | None, typer.Option(help="Contact sheet to write (PNG); needs the source.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Contact sheet to write; by default <manifest>.png.")] = None,
+    sheet: Annotated[bool, typer.Option("--sheet/--no-sheet", help="Whether to write one.")] = True,
 ) -> None:
     """Print a manifest's counts per part; write a contact sheet of its domains and classes."""
     from rich.console import Console
 
-    from stablenet.cli.data_tables import tabulate_dominants, tabulate_parts
+    from stablenet.cli.data_tables import print_whole, tabulate_dominants, tabulate_parts
     from stablenet.data.manifest import Manifest
 
     loaded = Manifest.load(manifest)
     console = Console()
     console.print(f"[bold]{loaded.source}, {loaded.setting}[/], seed {loaded.seed}, hash {loaded.hash[:16]}")
     console.print({name: value for name, value in loaded.parameters.items() if not isinstance(value, dict)})
-    tables = [tabulate_dominants(loaded)] if loaded.composed else list(tabulate_parts(loaded))
-    console.print(*tables, *(f"[yellow]note: {note}[/]" for note in loaded.notes), sep="\n")
-    if sheet is not None:
-        _write_sheet(loaded, root, sheet)
+    for table in [tabulate_dominants(loaded)] if loaded.composed else tabulate_parts(loaded):
+        print_whole(table)
+    for note in loaded.notes:
+        console.print(f"note: {note}", style="yellow", markup=False)
+    if sheet:
+        _write_sheet(loaded, root, out or manifest.with_suffix(".png"))
 
 
 def _write_sheet(manifest: Manifest, root: Path | None, sheet: Path) -> None:
-    from stablenet.data.contact import write_contact_sheet
-    from stablenet.data.sources import read_source
+    from stablenet.data.sources import SOURCES, read_source
 
+    if root is None and SOURCES[manifest.source].needs_root:
+        typer.echo("no contact sheet: give the source's folder with --root to see its images")
+        return
     table = read_source(manifest.source, root)
     _refuse_source_folder(sheet, table)
+    from stablenet.data.contact import write_contact_sheet  # brings torch: only once there is something to draw
+
     write_contact_sheet(manifest, table, sheet)
     typer.echo(f"contact sheet: {sheet}")
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich import box
+from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Column, Table
 
 if TYPE_CHECKING:
@@ -69,8 +72,7 @@ def tabulate_parts(manifest: Manifest) -> Iterator[Table]:
         total = int(counts.to_numpy().sum())
         if not total:
             continue
-        width = max(len(str(name)) for name, row in counts.iterrows() if row.sum())
-        table = Table(Column("domain", min_width=width), title=f"{part}: {total:,} images")
+        table = Table("domain", title=f"{part}: {total:,} images", box=box.SIMPLE_HEAD, pad_edge=False)
         for name in (*manifest.classes, "all"):
             table.add_column(name, justify="right")
         for domain, row in counts.iterrows():
@@ -107,3 +109,10 @@ def tabulate_findings(findings: list[Finding]) -> Table:
     for finding in findings:
         table.add_row("[green]holds[/]" if finding.holds else "[red]FAILS[/]", finding.name, finding.detail)
     return table
+
+
+def print_whole(table: Table) -> None:
+    """Print a table without cutting columns off, even where it is wider than the terminal."""
+    console = Console()
+    needed = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    Console(width=max(console.width, needed)).print(table)

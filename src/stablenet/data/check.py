@@ -27,8 +27,12 @@ class Finding:
 
 def check_manifest(manifest: Manifest, table: Table | None = None) -> list[Finding]:
     """Every invariant of the manifest; with the source's table also that its images are there, as it says."""
-    findings = [*_check_rows(manifest), _check_held_out(manifest)]
-    findings += _CHECKS[manifest.setting](manifest) if manifest.setting in _CHECKS else []
+    findings = [*_check_rows(manifest)]
+    if manifest.setting in _CHECKS:
+        findings += [_check_held_out(manifest), *_CHECKS[manifest.setting](manifest)]
+    else:
+        known = ", ".join(_CHECKS)
+        findings.append(Finding("the setting is known", False, f"{manifest.setting} is none of {known}"))
     if table is not None:
         findings.append(_compare_table(manifest, table))
     return findings
