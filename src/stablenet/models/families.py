@@ -1,0 +1,125 @@
+"""Backbones of torchvision, of timm and of the user's own: a body without its classifier, and names for its stages."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from stablenet.errors import UserError
+from stablenet.models.network import Backbone
+from stablenet.registry import unknown_name
+
+# Class of the network -> paths of its four stages. Other networks are tapped by their modules' own paths.
+_STAGES = {
+    "ResNet": ("layer1", "layer2", "layer3", "layer4"),
+    "DenseNet": tuple(f"features.denseblock{k}" for k in (1, 2, 3, 4)),
+    "ConvNeXt": ("features.1", "features.3", "features.5", "features.7"),
+    "SwinTransformer": ("features.1", "features.3", "features.5", "features.7"),
+    "EfficientNet": ("features.2", "features.3", "features.5", "features.7"),
+    "RegNet": tuple(f"trunk_output.block{k}" for k in (1, 2, 3, 4)),
+    "MaxVit": tuple(f"blocks.{k}" for k in range(4)),
+}
+_CHANNELS_LAST = ("SwinTransformer",)  # in torchvision and in timm
+_AUXILIARY = ("googlenet", "inception_v3")
+_QUARTERS = 4
+
+
+def build_torchvision(name: str, **parameters: Any) -> Backbone:
+    """A torchvision classifier by its name, with random weights."""
+    from torchvision import models
+
+    if name not in list_torchvision():
+        raise UserError(unknown_name("backbone", name, list_torchvision()))
+    body = _call(name, partial(models.get_model, name, weights=None), parameters)
+    return cut_classifier(body)
+
+
+def build_timm(name: str, **parameters: Any) -> Backbone:
+    """A timm network by its name, with random weights."""
+    timm = import_timm()
+    if name not in timm.list_models():
+        raise UserError(unknown_name("timm backbone", name, timm.list_models()))
+    body = _call(name, partial(timm.create_model, name, num_classes=0), parameters)
+    width = int(getattr(body, "head_hidden_size", None) or body.num_features)
+    return Backbone(body, width, _timm_stages(body), type(body).__name__ in _CHANNELS_LAST)
+
+
+def build_own(path: str, **parameters: Any) -> Backbone:
+    """`package.module:name` of a class or function that gives an nn.Module.
+
+    A module with an integer `num_features` gives features of that width; of any other one the last nn.Linear is
+    taken to be its classifier and cut off.
+    """
+    module_name, _, attribute = path.partition(":")
+    try:
+        make = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"the backbone {path!r} cannot be imported: {error}; expected package.module:name") from error
+    body = _call(path, make, parameters)
+    if not isinstance(body, nn.Module):
+        raise UserError(f"the backbone {path!r} gave a {type(body).__name__}, expected an nn.Module")
+    width = getattr(body, "num_features", None)
+    return Backbone(body, width) if isinstance(width, int) else cut_classifier(body)
+
+
+def cut_classifier(body: nn.Module) -> Backbone:
+    """Replace the last nn.Linear by nothing; its input is the features."""
+    linear = [(path, module) for path, module in body.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise UserError(f"{type(body).__name__} ends in no nn.Linear: it cannot be used as a backbone")
+    path, classifier = linear[-1]
+    parent, _, child = path.rpartition(".")
+    setattr(body.get_submodule(parent), child, nn.Identity())
+    kind = type(body).__name__
+    return Backbone(body, classifier.in_features, _torchvision_stages(body), kind in _CHANNELS_LAST)
+
+
+def list_torchvision() -> list[str]:
+    """Names of torchvision's image classifiers that end in one linear layer."""
+    from torchvision import models
+
+    names = models.list_models(module=models)
+    return [name for name in names if name not in _AUXILIARY and not name.startswith("squeezenet")]
+
+
+def import_timm() -> Any:
+    try:
+        return importlib.import_module("timm")
+    except ImportError as error:
+        raise UserError("this backbone needs timm: install it with `pip install stablenet[timm]`") from error
+
+
+def _call(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """Call a constructor; parameters it does not take are the user's mistake."""
+    try:
+        return make(**parameters)
+    except TypeError as error:
+        raise UserError(f"the backbone {name} could not be built with model.parameters: {error}") from error
+
+
+def _torchvision_stages(body: nn.Module) -> dict[str, str]:
+    kind = type(body).__name__
+    paths = _STAGES.get(kind, ())
+    if kind == "VisionTransformer":
+        layers = [path for path, _ in body.named_modules() if path.count(".") == 2 and "encoder_layer_" in path]
+        paths = _quarter(layers)
+    return {f"stage{number}": path for number, path in enumerate(paths, 1)}
+
+
+def _timm_stages(body: Any) -> dict[str, str]:
+    """timm lists the modules after which the features change; a stem is no stage, many equal blocks make four."""
+    modules = dict(body.named_modules())
+    paths = [str(info["module"]) for info in getattr(body, "feature_info", ()) if info["module"] in modules]
+    paths = [path for path in paths if path.split(".")[0] not in ("act1", "stem", "conv1", "bn1")]
+    return {f"stage{number}": path for number, path in enumerate(_quarter(paths), 1)}
+
+
+def _quarter(paths: list[str]) -> tuple[str, ...]:
+    """The last block of each quarter, where there are more than a few blocks."""
+    if len(paths) <= _QUARTERS + 1:
+        return tuple(paths)
+    return tuple(paths[len(paths) * (k + 1) // _QUARTERS - 1] for k in range(_QUARTERS))

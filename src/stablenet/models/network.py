@@ -1,0 +1,93 @@
+"""A backbone and its classifier: one forward pass gives logits and whatever features a method taps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from stablenet.errors import UserError
+from stablenet.models.taps import LAST, Tap, parse_tap, shape_tap
+from stablenet.registry import unknown_name
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """body: images (B, 3, s, s) -> features (B, width).   stages: short names for modules of the body.
+
+    channels_last: whether its maps are (B, H, W, C).
+    """
+
+    body: nn.Module
+    width: int
+    stages: dict[str, str] = field(default_factory=dict)
+    channels_last: bool = False
+
+
+class Network(nn.Module):
+    """Features, then a linear classifier.
+
+    taps: features that `forward_taps` hands over beside the logits; none cost nothing.
+    adaptation: how the body differs from its family's own definition (see `pretrained.adapt`); kept with the weights.
+    """
+
+    def __init__(self, backbone: Backbone, num_classes: int) -> None:
+        super().__init__()
+        self.body = backbone.body
+        self.head = nn.Linear(backbone.width, num_classes)
+        self.width = backbone.width
+        self.stages = dict(backbone.stages)
+        self.adaptation: dict[str, Any] = {}
+        self.taps: tuple[Tap, ...] = ()
+        self._channels_last = backbone.channels_last
+        self._caught: dict[str, Tensor] = {}
+        self._handles: list[Any] = []
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """images (B, 3, s, s) -> (B, width), what the classifier sees."""
+        features: Tensor = self.body(images)
+        if features.ndim != 2 or features.shape[1] != self.width:
+            raise UserError(
+                f"the backbone gave features of shape {tuple(features.shape)}, expected (batch, {self.width}): "
+                "a network of one's own must end in pooled features, or in its only classifier, an nn.Linear"
+            )
+        return features
+
+    def forward_head(self, features: Tensor) -> Tensor:
+        """(B, width) -> logits (B, classes)."""
+        logits: Tensor = self.head(features)
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (B, 3, s, s) -> logits (B, classes)."""
+        return self.forward_head(self.forward_features(images))
+
+    def forward_taps(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Logits, then the features of every tap in order."""
+        try:
+            last = self.forward_features(images)
+            caught = {**self._caught, LAST: last}
+        finally:
+            self._caught.clear()
+        return (self.forward_head(last), *(caught[str(tap)] for tap in self.taps))
+
+    def tap(self, names: Sequence[str]) -> None:
+        """Choose the taps of `forward_taps`; an unknown place is answered with the known ones."""
+        for handle in self._handles:
+            handle.remove()
+        self.taps = tuple(parse_tap(name) for name in names)
+        self._handles = [self._catch(tap) for tap in dict.fromkeys(self.taps) if tap.place != LAST]
+
+    def _catch(self, tap: Tap) -> Any:
+        path = self.stages.get(tap.place, tap.place)
+        modules = dict(self.body.named_modules())
+        if not path or path not in modules:
+            raise UserError(unknown_name("tap", tap.place, (LAST, *self.stages, *(m for m in modules if m))))
+
+        def keep(module: nn.Module, args: Any, output: Tensor) -> None:
+            # At once: what follows may change the output in place.
+            self._caught[str(tap)] = shape_tap(output, tap.form, self._channels_last)
+
+        return modules[path].register_forward_hook(keep)

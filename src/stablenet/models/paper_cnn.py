@@ -1,0 +1,41 @@
+"""The paper's network for MNIST-M (its table "The structure of CNNs for MNIST-M")."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from stablenet.errors import UserError
+from stablenet.models.network import Backbone
+
+WIDTH = 16
+DROPOUT = 0.4
+
+
+def _convolve(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
+    # The paper gives no padding: half the kernel, so that only the stride makes maps smaller.
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+    return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+
+
+class PaperCNN(nn.Module):
+    """Four convolutions and a layer of 16: images (B, 3, s, s) -> features (B, 16)."""
+
+    def __init__(self, image_size: int = 28, dropout: float = DROPOUT) -> None:
+        super().__init__()
+        if image_size < 4:
+            raise UserError(f"the paper's CNN needs images of at least 4 pixels, got {image_size}")
+        side = (image_size + 3) // 4  # two strides of 2, each rounding up
+        self.stage1 = nn.Sequential(*_convolve(3, 32, 7, 1), *_convolve(32, 32, 5, 2))
+        self.dropout1 = nn.Dropout(dropout)
+        self.stage2 = nn.Sequential(*_convolve(32, 64, 3, 1), *_convolve(64, 64, 3, 2))
+        self.dropout2 = nn.Dropout(dropout)
+        self.fc = nn.Sequential(nn.Flatten(), nn.Linear(64 * side * side, WIDTH), nn.ReLU(inplace=True))
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.dropout2(self.stage2(self.dropout1(self.stage1(images))))
+        features: Tensor = self.fc(maps)
+        return features
+
+
+def build_paper_cnn(**parameters: int) -> Backbone:
+    return Backbone(PaperCNN(**parameters), WIDTH, {"stage1": "stage1", "stage2": "stage2"})
