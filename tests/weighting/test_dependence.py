@@ -67,7 +67,9 @@ def test_gradient_equals_autograd_through_the_definition(form):
             p = w / w.sum()
             centred = rows - p @ rows
             sigma = centred.T @ (p[:, None] * centred)
-        return sum(sigma[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].square().sum() for i in range(5) for j in range(i + 1, 5))
+        return sum(
+            sigma[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].square().sum() for i in range(5) for j in range(i + 1, 5)
+        )
 
     w.requires_grad_()
     (expected,) = torch.autograd.grad(by_definition(w), w)

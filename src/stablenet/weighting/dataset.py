@@ -18,9 +18,9 @@ from stablenet.weighting import distributed
 from stablenet.weighting.inputs import Features, check_finite, check_labels, join_layers
 from stablenet.weighting.memory import adopt_saved_shapes
 from stablenet.weighting.presets import settings_of
-from stablenet.weighting.problem import draw_statistics
+from stablenet.weighting.problem import solve_problem
 from stablenet.weighting.settings import WeightingSettings
-from stablenet.weighting.solver import Solution, solve_weights
+from stablenet.weighting.solver import Solution
 
 # What a solve over a whole set changes in a preset: no memory is needed, linear features suffice against the label
 # (and keep N × m·q numbers small), and the steps can be many because they are done once an epoch.
@@ -53,8 +53,7 @@ def solve_dataset(
     check_labels(labels, len(z), needed=settings.pairs != "features")
     check_finite(z, layers)
     generator = torch.Generator(z.device).manual_seed(settings.seed)
-    draw = draw_statistics(z, labels, settings, generator)
-    return solve_weights(draw, z.new_empty(0), len(z), settings)
+    return solve_problem(z, labels, z.new_empty(0), len(z), settings, generator)
 
 
 class DatasetWeighting(nn.Module):
@@ -138,8 +137,8 @@ class DatasetWeighting(nn.Module):
                 "build DatasetWeighting with storage=torch.float32, or look for a diverging loss"
             )
         generator = torch.Generator(z.device).manual_seed(self.settings.seed)
-        draw = draw_statistics(z, self.labels[chosen] if self.labels.numel() else None, self.settings, generator)
-        solution = solve_weights(draw, z.new_empty(0), len(z), self.settings)
+        labels = self.labels[chosen] if self.labels.numel() else None
+        solution = solve_problem(z, labels, z.new_empty(0), len(z), self.settings, generator)
         self.weights.fill_(1.0)
         self.weights[chosen] = solution.weights
         self.seen.fill_(False)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor
 
 from stablenet.errors import UserError
@@ -59,13 +58,6 @@ def centre_for(form: Form, u: Tensor) -> Tensor:
     from the centring. In the `paper` form it would change the objective, so u is returned as it is.
     """
     return u - u.mean(0) if form == "covariance" else u
-
-
-def working_dtype(form: Form, device: torch.device) -> torch.dtype:
-    """The type a solve computes in. The `paper` form loses four digits or more to the subtraction of large numbers,
-    so it takes float64 wherever the device has it (MPS has not); the result is float32 in every case.
-    """
-    return torch.float64 if form == "paper" and device.type != "mps" else torch.float32
 
 
 def check_form(form: str) -> None:

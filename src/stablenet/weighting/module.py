@@ -15,9 +15,9 @@ from stablenet.weighting.kernels import choose_path, solve_fused
 from stablenet.weighting.memory import Samples, make_memory
 from stablenet.weighting.pending import PendingCheck
 from stablenet.weighting.presets import preset_table, settings_of
-from stablenet.weighting.problem import draw_statistics
+from stablenet.weighting.problem import solve_problem
 from stablenet.weighting.settings import WeightingSettings
-from stablenet.weighting.solver import Solution, effective_sample_size, solve_weights
+from stablenet.weighting.solver import Solution, effective_sample_size
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,8 @@ class StableWeighting(nn.Module):
         generator = torch.Generator(rows.device)
         generator.manual_seed(mix_seed(self.settings.seed, self._calls))
         path = choose_path(rows, self.settings)
-        if path == "fused":
-            return solve_fused(rows, labels, fixed, len(batch.features), self.settings, generator), path
-        draw = draw_statistics(rows, labels, self.settings, generator)
-        return solve_weights(draw, fixed, len(batch.features), self.settings), path
+        solve = solve_fused if path == "fused" else solve_problem
+        return solve(rows, labels, fixed, len(batch.features), self.settings, generator), path
 
     def _memory_measure(self, held: Tensor) -> Tensor:
         """What the memory holds, as weights for a block simplex or as logits for a joint one."""

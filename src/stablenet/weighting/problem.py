@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from stablenet.weighting.converge import solve_to_tolerance
 from stablenet.weighting.dependence import Method, Statistic, prepare_label_pairs, prepare_pairs
-from stablenet.weighting.forms import working_dtype
 from stablenet.weighting.fourier import (
     FourierFunctions,
     apply_fourier_functions,
@@ -16,6 +16,7 @@ from stablenet.weighting.fourier import (
     standardize,
 )
 from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.solver import Solution, solve_weights
 
 
 class SameFunctionPairs:
@@ -29,6 +30,19 @@ class SameFunctionPairs:
         return 2 * torch.stack(values).sum(), 2 * torch.stack(gradients).sum(0)
 
 
+def solve_problem(
+    rows: Tensor,
+    labels: Tensor | None,
+    fixed: Tensor,
+    size: int,
+    settings: WeightingSettings,
+    generator: torch.Generator,
+) -> Solution:
+    """Weights of the last `size` of the rows (n, m), given those of the others, `fixed` (n − size,)."""
+    solve = solve_weights if settings.tolerance is None else solve_to_tolerance
+    return solve(draw_statistics(rows, labels, settings, generator), fixed, size, settings)
+
+
 def draw_statistics(
     z: Tensor, labels: Tensor | None, settings: WeightingSettings, generator: torch.Generator
 ) -> Callable[[int], Sequence[Statistic]]:
@@ -40,7 +54,7 @@ def draw_statistics(
 
     def draw() -> Sequence[Statistic]:
         u = fourier_rows(z, settings, generator)
-        return prepare_statistics(u.to(working_dtype(settings.form, u.device)), labels, settings)
+        return prepare_statistics(u.to(settings.working_dtype(u.device)), labels, settings)
 
     if settings.redraw == "step":
         return lambda step: draw()

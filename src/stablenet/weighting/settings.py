@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
 
+import torch
+
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
 from stablenet.weighting.forms import Form
@@ -76,6 +78,15 @@ class WeightingSettings:
         _check_choices(self)
         _check_numbers(self)
         _check_combinations(self)
+
+    def working_dtype(self, device: torch.device) -> torch.dtype:
+        """The type a solve computes in; its result is float32 in every case.
+
+        The `paper` form loses four digits or more to the subtraction of large numbers, and a small tolerance is below
+        float32's reach, so both take float64 wherever the device has it (MPS has not).
+        """
+        wants_double = self.form == "paper" or self.tolerance is not None
+        return torch.float64 if wants_double and device.type != "mps" else torch.float32
 
     def alpha_of_groups(self) -> tuple[float, ...]:
         """α_1 … α_k, short-term memory first."""

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from stablenet.weighting.dependence import Statistic
-from stablenet.weighting.forms import working_dtype
 from stablenet.weighting.settings import WeightingSettings
 
 RATE_DECAY = 0.1  # what `decay_after` does to the rate
@@ -43,7 +42,7 @@ def solve_weights(
     draw: gives the statistics of inner step i over all n = len(fixed) + size rows.
     fixed: (n − size,) the memory's weights (each group summing to its size), or logits with `logits="joint"`.
     """
-    fixed = fixed.to(working_dtype(settings.form, fixed.device))
+    fixed = fixed.to(settings.working_dtype(fixed.device))
     simplex = JointSimplex(fixed, size) if settings.logits == "joint" else BlockSimplex(fixed, size, settings)
     objective, keeper, descent = Objective(settings, size), Keeper(settings, fixed, size), Descent(settings)
     theta = fixed.new_zeros(size)
@@ -51,7 +50,7 @@ def solve_weights(
         point = simplex.at(theta, start=step == 0)
         value, grad_all, grad_batch = objective(draw(step), point)
         better = keeper.offer(step, value, objective.dependence, point, grad_all[fixed.numel() :] + grad_batch)
-        if step == settings.steps or keeper.converged():
+        if step == settings.steps:
             break
         slope = simplex.pull_back(point, grad_all, grad_batch) * objective.slope_scale
         theta = descent.next_theta(step, theta, slope, better)
@@ -108,8 +107,12 @@ class BlockSimplex:
 
     def at(self, theta: Tensor, start: bool) -> Point:
         # n·softmax(0) is off by a rounding for some n, and uniform weights must equal plain training bit for bit.
-        batch = torch.ones_like(theta) if start else self._size * torch.softmax(theta, 0)
-        batch, blended = blend_to_ess(batch, self._spread_limit)
+        return self.around(torch.ones_like(theta) if start else self._size * torch.softmax(theta, 0), theta)
+
+    def around(self, weights: Tensor, theta: Tensor | None = None) -> Point:
+        """The point of the given weights (B,), blended where the guard asks for it."""
+        batch, blended = blend_to_ess(weights, self._spread_limit)
+        theta = batch.clamp_min(torch.finfo(batch.dtype).tiny).log() if theta is None else theta
         return Point(theta, batch, torch.cat([self._fixed, batch]), blended)
 
     def pull_back(self, point: Point, grad_all: Tensor, grad_batch: Tensor) -> Tensor:

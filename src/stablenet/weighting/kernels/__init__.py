@@ -67,7 +67,7 @@ def solve_fused(
     settings: WeightingSettings,
     generator: torch.Generator,
 ) -> Solution:
-    """`solve_weights` with the statistics of `draw_statistics`, fused.   rows: (n, m), the batch last."""
+    """`problem.solve_problem`, fused.   rows: (n, m), the batch last."""
     from stablenet.weighting.kernels.launch import launch_solve
 
     return launch_solve(rows, labels, fixed, size, settings, generator)

@@ -8,7 +8,6 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from stablenet.weighting.forms import working_dtype
 from stablenet.weighting.fourier import FourierFunctions
 from stablenet.weighting.gram import centre_gram, label_gram_of
 from stablenet.weighting.kernels import programs
@@ -44,7 +43,7 @@ def launch_solve(
 ) -> Solution:
     """rows: (n, m), the batch's `size` last.   labels: (n,) or (n, C).   fixed: (n − size,) weights."""
     u = fourier_rows_fused(rows, settings, generator)
-    real = working_dtype(settings.form, u.device)
+    real = settings.working_dtype(u.device)
     k, squares = gram_fused(u, real)
     blank = k  # stands in for matrices that the compiled variant does not read
     pairs = (k * k).sub_(squares) if settings.pairs != "labels" else blank

@@ -1,0 +1,61 @@
+import itertools
+
+import pytest
+import torch
+
+from stablenet.weighting import effective_sample_size
+from stablenet.weighting.converge import project_to_simplex
+from tests.weighting.test_solver import correlated, solve
+
+
+def nearest_by_search(w):
+    """The projection by trying every set of positive entries."""
+    n, best = len(w), None
+    for size in range(1, n + 1):
+        for kept in itertools.combinations(range(n), size):
+            kept = list(kept)
+            point = torch.zeros_like(w)
+            point[kept] = w[kept] - (w[kept].sum() - n) / size
+            distance = (point - w).norm()
+            if (point >= 0).all() and (best is None or distance < best[0]):
+                best = distance, point
+    return best[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_projection_is_the_nearest_point(seed):
+    w = 3 * torch.randn(5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    torch.testing.assert_close(project_to_simplex(w), nearest_by_search(w))
+
+
+@pytest.mark.parametrize("preset", ["paper", "recommended"])
+@pytest.mark.parametrize("penalty", [0.5, 0.05])
+def test_tolerance_is_reached_and_the_gap_reported(preset, penalty):
+    z, _ = correlated(n=64, m=3)
+    few = solve(z, preset=preset, penalty=penalty)
+    many = solve(z, preset=preset, penalty=penalty, steps=3000, tolerance=1e-3)
+    assert len(many.objective) < 3001
+    assert many.gap <= 1e-3 * many.objective[int(many.kept)]
+    assert many.objective.min() <= few.objective.min()
+    assert many.weights.sum().item() == pytest.approx(64, rel=1e-5)
+
+
+def test_a_smaller_tolerance_gives_a_lower_objective():
+    z, _ = correlated()
+    loose, tight = (solve(z, penalty=0.1, steps=5000, tolerance=t) for t in (3e-2, 1e-4))
+    assert tight.objective.min() < loose.objective.min()
+    assert tight.objective.min() > loose.objective.min() - loose.gap  # locally the gap bounds the gain
+
+
+def test_steps_limit_the_search():
+    z, _ = correlated()
+    solution = solve(z, penalty=0.02, steps=3, tolerance=1e-9)
+    assert len(solution.objective) == 4
+    assert solution.gap > 1e-9
+
+
+def test_the_floor_of_the_effective_sample_size_holds_here_too():
+    z, _ = correlated()
+    solution = solve(z, penalty=0.0, min_ess=0.8, steps=200, tolerance=1e-6)
+    assert effective_sample_size(solution.weights) / 96 >= 0.8 - 1e-5
+    assert solution.guarded > 0
