@@ -65,11 +65,11 @@ def _print_result(console: Console, prepared: Prepared) -> None:
     if header.left_out:
         console.print(f"{len(header.left_out)} images left out:", style="yellow")
         for entry in header.left_out:
-            console.print(f"  {entry['id']}: {entry['reason']}", markup=False)
+            console.print(f"  {entry['id']}: {entry['reason']}", markup=False, soft_wrap=True)
     if header.duplicates:
         console.print(f"{len(header.duplicates)} images lie in more than one domain:", style="yellow")
         for group in header.duplicates:
-            console.print(f"  {' = '.join(group)}", markup=False)
+            console.print(f"  {' = '.join(group)}", markup=False, soft_wrap=True)
     gigabytes = header.count * header.height * header.width * 3 / 1e9
     what = f"{header.count} images of {header.height} × {header.width}, {gigabytes:.2f} GB"
     state = "made" if prepared.made else "up to date"
