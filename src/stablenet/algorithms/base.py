@@ -1,0 +1,132 @@
+"""The seam between methods and the engine: a method says what the loss is, the engine does everything else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stablenet.data.pipeline import Batch
+from stablenet.models import Network
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What one batch gives.
+
+    per_sample_loss: (b,) with its graph.   weights: (b,) with mean one over the batch or the set, None for ones.
+    diagnostics: scalars on the device under names that stay the same all through an epoch; reading them is the
+        engine's decision. NaN says that there is nothing to tell yet.
+    """
+
+    per_sample_loss: Tensor
+    weights: Tensor | None = None
+    diagnostics: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a method may know of the run. num_samples: rows of the training part; a batch's index lies below it."""
+
+    num_classes: int
+    num_domains: int
+    num_samples: int
+    epochs: int
+    seed: int
+
+
+class TrainingSet(Protocol):
+    """The training samples between epochs, for methods that look at all of them."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Every sample once, without augmentation; of several processes each gets its share."""
+
+
+class Stepper(Protocol):
+    """What the engine offers to `Algorithm.step`."""
+
+    def loss(self, batch: Batch) -> StepOutput:
+        """`Algorithm.loss` with the run's precision, and with gradients joined over processes."""
+
+    def descend(self, output: StepOutput) -> None:
+        """Reduce the loss, differentiate it, step the optimiser."""
+
+
+class Algorithm(nn.Module, ABC, Generic[S]):
+    """A method: a network, whatever modules it adds, and the loss of a batch.
+
+    All state lives in parameters and buffers, so that a checkpoint holds it. A subclass is final.
+    """
+
+    title: ClassVar[str]
+    settings_type: ClassVar[type[Any]]
+    # Whether the network sees each batch exactly once a step, in training mode and as it comes, so that its passes
+    # may be replayed as a CUDA graph.
+    one_plain_pass: ClassVar[bool] = True
+    several_processes: ClassVar[bool] = True
+
+    def __init__(self, network: Network, settings: S, context: Context) -> None:
+        super().__init__()
+        self.network = network
+        self.settings = settings
+        self.context = context
+        self._runner: Callable[[Tensor], tuple[Tensor, ...]] = network.forward_taps
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> StepOutput:
+        """The loss of every sample of the batch and its weight."""
+
+    def step(self, batch: Batch, stepper: Stepper) -> StepOutput:
+        """One update. A method that needs several passes overrides this and says why."""
+        output = stepper.loss(batch)
+        stepper.descend(output)
+        return output
+
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+        """Called before epoch `epoch` (from 0), also before the first; what it returns goes into the records."""
+        return {}
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        """Called after the last batch of epoch `epoch` (from 0)."""
+        return {}
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Groups for the optimiser; `rate_scale` multiplies the learning rate of a group."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad], "rate_scale": 1.0}]
+
+    def own_optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
+        """Optimisers of the method's own, for the checkpoint."""
+        return {}
+
+    def predictor(self) -> nn.Module:
+        """What is kept after training: images (b, 3, s, s) -> logits (b, classes)."""
+        return self.network
+
+    def run_network(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Logits (b, classes) and the tapped features by name."""
+        logits, *features = self._runner(images)
+        return logits, {str(tap): feature for tap, feature in zip(self.network.taps, features, strict=True)}
+
+    def run_network_with(self, runner: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+        """Let the engine put another way to the same results in the place of `Network.forward_taps`."""
+        self._runner = runner
+
+    def forward(
+        self, x: Tensor, y: Tensor, domain: Tensor, index: Tensor
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        """`loss` in plain tensors, as wrappers for precision and several processes want it."""
+        output = self.loss(Batch(x, y, domain, index))
+        return output.per_sample_loss, output.weights, output.diagnostics
+
+
+def classify(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of every sample (b,), and the batch's accuracy, a scalar on the device."""
+    loss = functional.cross_entropy(logits.float(), y, reduction="none")
+    return loss, (logits.detach().argmax(1) == y).float().mean()

@@ -1,0 +1,137 @@
+"""StableNet: cross-entropy under sample weights that make features independent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
+from stablenet.data.pipeline import Batch
+from stablenet.errors import UserError
+from stablenet.models import Network
+from stablenet.models.taps import LAST
+from stablenet.weighting import DatasetWeighting, Solution, StableWeighting, effective_sample_size
+
+SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
+
+
+@dataclass(frozen=True, kw_only=True)
+class StableNetSettings:
+    """preset: of the weighting: paper, published or recommended.
+    taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
+    solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs.
+    collect: with solve="dataset", features of a pass before the epoch, without augmentation and dropout, or those of
+        the epoch's own batches, which cost nothing and serve the epoch after.
+    every: with solve="dataset", epochs between two solves.
+    overrides: any field of `WeightingSettings`; the weighting's seed is the run's unless given.
+    """
+
+    preset: str = "recommended"
+    taps: tuple[str, ...] | None = None
+    solve: Literal["batch", "dataset"] = "batch"
+    collect: Literal["pass", "epoch"] = "pass"
+    every: int = 1
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise UserError(f"method.parameters.every must be at least 1, got {self.every}")
+        if self.taps is not None and not self.taps:
+            raise UserError("method.parameters.taps is empty: name at least one tap, for example 'last'")
+        if any(str(tap).endswith(":maps") for tap in self.taps or ()):
+            raise UserError("StableNet weighs feature vectors: a tap of the form 'maps' cannot be used")
+
+
+class StableNet(Algorithm[StableNetSettings]):
+    r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. overall, learning_weight).
+
+    In each step the weights are found first, for features cut off from the graph, then the network takes one step.
+    """
+
+    title = "weights that make features independent"
+    settings_type = StableNetSettings
+
+    def __init__(self, network: Network, settings: StableNetSettings, context: Context) -> None:
+        super().__init__(network, settings, context)
+        network.tap(settings.taps or choose_taps(settings.preset, network))
+        overrides = {"seed": context.seed, **settings.overrides}
+        self.weighting: StableWeighting | DatasetWeighting
+        if settings.solve == "batch":
+            overrides = {"num_classes": context.num_classes, **overrides}
+            self.weighting = StableWeighting(settings.preset, **overrides)
+        else:
+            self.weighting = DatasetWeighting(context.num_samples, settings.preset, **overrides)
+
+    def loss(self, batch: Batch) -> StepOutput:
+        logits, features = self.run_network(batch.x)
+        per_sample, accuracy = classify(logits, batch.y)
+        if isinstance(self.weighting, StableWeighting):
+            weights = self.weighting(features, labels=batch.y)
+            told = describe(self.weighting.last_solution, weights)
+        else:
+            weights = self.weighting(batch.index)
+            if self.settings.collect == "epoch":
+                self.weighting.collect(batch.index, features, batch.y)
+            told = {"ess_ratio": effective_sample_size(weights) / len(weights)}
+        return StepOutput(per_sample, weights, {"accuracy": accuracy, **told})
+
+    @torch.no_grad()
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+        if not self._solves_before(epoch):
+            return {}
+        assert isinstance(self.weighting, DatasetWeighting)
+        self.network.eval()
+        for batch in training_set.batches():
+            _, *features = self.network.forward_taps(batch.x)
+            named = {str(tap): feature for tap, feature in zip(self.network.taps, features, strict=True)}
+            self.weighting.collect(batch.index, named, batch.y)
+        self.network.train()
+        return read_solution(self.weighting.solve())
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        collected = isinstance(self.weighting, DatasetWeighting) and self.settings.collect == "epoch"
+        if not collected or (epoch + 1) % self.settings.every:
+            return {}
+        assert isinstance(self.weighting, DatasetWeighting)
+        return read_solution(self.weighting.solve())
+
+    def _solves_before(self, epoch: int) -> bool:
+        passes = self.settings.solve == "dataset" and self.settings.collect == "pass"
+        return passes and epoch % self.settings.every == 0
+
+
+def choose_taps(preset: str, network: Network) -> tuple[str, ...]:
+    """The features a preset is made for."""
+    if preset != "recommended":
+        return (LAST,)
+    if not all(stage in network.stages for stage in SHALLOW):
+        raise UserError(
+            "the preset 'recommended' weighs the first two stages, and this backbone names none: set "
+            "method.parameters.taps to modules of it, or to ['last']"
+        )
+    return SHALLOW
+
+
+def describe(solution: Solution | None, weights: Tensor) -> dict[str, Tensor]:
+    """The latest solve as scalars on the device; NaN before the first one."""
+    if solution is None:
+        nothing = weights.new_full((), float("nan"))
+        return {"dependence_before": nothing, "dependence_after": nothing, "ess_ratio": nothing}
+    before, after = solution.dependence.float().unbind()
+    ess = effective_sample_size(solution.weights) / len(solution.weights)
+    return {"dependence_before": before, "dependence_after": after, "ess_ratio": ess}
+
+
+def read_solution(solution: Solution) -> dict[str, float]:
+    """A solve of the whole set in numbers."""
+    before, after = solution.dependence.tolist()
+    weights = solution.weights
+    return {
+        "dependence_before": before,
+        "dependence_after": after,
+        "ess_ratio": float(effective_sample_size(weights)) / len(weights),
+        "largest_weight": float(weights.max()),
+    }
