@@ -8,7 +8,8 @@ import torch
 
 from stablenet.independence import features as features_module
 from stablenet.independence import independence_test, null
-from stablenet.independence.features import median_distance, squared_norms
+from stablenet.independence.features import squared_norms
+from stablenet.weighting.fourier import median_distance
 from tests.independence.draws import normal
 
 

@@ -6,7 +6,7 @@ import torch
 from stablenet.weighting.fourier import (
     apply_fourier_functions,
     draw_fourier_functions,
-    median_bandwidth,
+    median_distance,
     random_fourier_features,
     standardize,
 )
@@ -71,13 +71,18 @@ def test_standardize_does_not_blow_up_rounding_noise():
     assert standardize(z).abs().max() == 0
 
 
-def test_median_bandwidth_is_the_median_distance_and_scales_with_the_feature():
-    z = torch.randn(4000, 2, generator=generator()) * torch.tensor([1.0, 10.0])
-    width = median_bandwidth(z)
-    exact = (z[:500, None, 0] - z[None, :500, 0]).abs()[~torch.eye(500, dtype=torch.bool)].median()
-    assert width[0].item() == pytest.approx(exact.item(), rel=0.1)
-    assert (width[1] / width[0]).item() == pytest.approx(10, rel=0.1)
-    assert median_bandwidth(torch.ones(5, 1)).item() == 1
+def test_median_distance_leaves_equal_values_out():
+    z = torch.tensor([0.0, 0, 0, 0, 1, 4]).double()[torch.randperm(6)]
+    # the distances that are not zero: four of 1, four of 4, one of 3
+    assert median_distance(z[:, None]).item() == 3
+    assert median_distance(torch.ones(5, 1)).item() == 1
+
+
+def test_median_bandwidth_makes_the_features_free_of_scale():
+    z = torch.randn(500, 2, generator=generator())
+    one = random_fourier_features(z, 4, "median", generator=generator(1))
+    other = random_fourier_features(7 * z, 4, "median", generator=generator(1))
+    torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
 
 
 def test_published_map_has_cosine_and_sine_of_squeezed_angles():

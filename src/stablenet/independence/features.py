@@ -14,11 +14,11 @@ from stablenet.weighting.fourier import (
     FourierFunctions,
     apply_fourier_functions,
     draw_fourier_functions,
+    median_distance,
     standardize,
 )
 
 CHUNK_ELEMENTS = 2**24  # numbers held at once in an intermediate: 128 MiB in float64
-_BANDWIDTH_POINTS = 256  # order statistics whose distances give the median; enough for three digits
 _DROPPED_ENERGY = 1e-10  # share of a column's variance that may be left out of its principal axes
 
 
@@ -47,24 +47,6 @@ class ColumnFeatures:
 def effective_size(share: Tensor) -> float:
     """1/Σp², the number of equally weighted rows that carry as much.   share: (n,) sums to 1."""
     return 1 / float(share.square().sum())
-
-
-def median_distance(z: Tensor) -> Tensor:
-    """The median distance between two different values of each column of z (n, m), standardised.
-
-    Taken over at most 256 evenly spaced order statistics, so the order of the rows does not matter.
-    Equal values are left out, or the many zeros of a rectified feature would make the median zero.
-    Returns (m,); 1 for a constant column.
-    """
-    points = min(len(z), _BANDWIDTH_POINTS)
-    kept = torch.linspace(0, len(z) - 1, points, dtype=torch.float64, device=z.device).round().long()
-    ordered = z.sort(0).values[kept]
-    low, high = torch.triu_indices(points, points, 1, device=z.device)
-    middles = []
-    for chunk in _slices(z.shape[1], len(low)):
-        distance = ordered[high, chunk] - ordered[low, chunk]
-        middles.append(torch.where(distance > 1e-9, distance, torch.nan).nanmedian(0).values)
-    return torch.cat(middles).nan_to_num(1.0)
 
 
 def build_features(
