@@ -1,0 +1,260 @@
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from stablenet import StableWeighting
+from stablenet.errors import UserError
+from stablenet.weighting import PRESETS, effective_sample_size
+
+ALL = tuple(PRESETS)
+
+
+def data(seed=0, n=32, m=6):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 1, generator=g)
+    return x + 0.5 * torch.randn(n, m, generator=g), (x[:, 0] > 0).long()
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_three_lines_of_a_training_loop(preset):
+    torch.manual_seed(0)
+    backbone, head = nn.Linear(5, 6), nn.Linear(6, 2)
+    weighting = StableWeighting(preset=preset, seed=0)
+    for step in range(3):
+        x, y = torch.randn(32, 5), torch.randint(0, 2, (32,))
+        z = backbone(x)
+        loss = F.cross_entropy(head(z), y, reduction="none")
+        w = weighting(z, labels=y)
+        (w * loss).mean().backward()
+        assert w.shape == (32,)
+        assert w.dtype == torch.float32
+        assert not w.requires_grad
+        assert w.min() >= 0
+        assert w.sum().item() == pytest.approx(32, rel=1e-5)
+        assert weighting.diagnostics["steps"] == 20, step
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in backbone.parameters())
+
+
+@pytest.mark.parametrize("preset", ["paper", "recommended"])
+def test_dependence_falls_and_is_reported(preset):
+    weighting = StableWeighting(preset=preset)
+    for seed in range(4):
+        z, y = data(seed)
+        w = weighting(z, labels=y)
+    told = weighting.diagnostics
+    assert told["dependence_after"] < told["dependence_before"]
+    assert told["ess_ratio"] == pytest.approx(effective_sample_size(w).item() / 32)
+    assert told["path"] == "eager"
+    assert 0 < told["kept_step"] <= 20
+    assert told["guard_events"] == {"ess": told["guard_events"]["ess"], "uniform": False}
+
+
+def test_weights_do_not_touch_the_features_gradient_or_the_global_random_state():
+    z, y = data()
+    z.requires_grad_()
+    state = torch.get_rng_state()
+    w = StableWeighting("recommended")(z, labels=y)
+    assert torch.equal(torch.get_rng_state(), state)
+    (w * z.sum(1)).sum().backward()
+    torch.testing.assert_close(z.grad, w[:, None].expand_as(z))
+
+
+def test_uniform_weights_are_plain_training_bit_for_bit():
+    z = torch.full((10, 3), 1.5)
+    w = StableWeighting("recommended")(z, labels=torch.zeros(10, dtype=torch.long))
+    assert torch.equal(w, torch.ones(10))
+
+
+def test_eval_gives_ones_and_leaves_the_memory_alone():
+    z, y = data()
+    weighting = StableWeighting("paper")
+    weighting(z)
+    before = copy.deepcopy(weighting.state_dict())
+    weighting.eval()
+    assert torch.equal(weighting(data(1)[0]), torch.ones(32))
+    after = weighting.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_saved_state_continues_bit_for_bit(preset):
+    one = StableWeighting(preset, groups=2, seed=4)
+    for seed in range(3):
+        z, y = data(seed)
+        one(z, labels=y)
+    other = StableWeighting(preset, groups=2, seed=4)
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    for seed in range(3, 6):
+        z, y = data(seed)
+        assert torch.equal(one(z, labels=y), other(z, labels=y))
+
+
+def test_one_seed_one_result_and_another_seed_another():
+    z, y = data()
+    runs = [StableWeighting("recommended", seed=seed)(z, labels=y) for seed in (0, 0, 1)]
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+def test_memory_changes_what_is_learned():
+    z, y = data()
+    with_memory, without = StableWeighting("recommended"), StableWeighting("recommended", groups=0)
+    for seed in (5, 6):
+        old, old_y = data(seed)
+        with_memory(old, labels=old_y)
+        without(old, labels=old_y)
+    assert not torch.allclose(with_memory(z, labels=y), without(z, labels=y), atol=1e-3)
+
+
+def test_several_layers_stand_side_by_side():
+    z, y = data()
+    joined = StableWeighting("recommended")(z, labels=y)
+    layers = StableWeighting("recommended")({"early": z[:, :2], "late": z[:, 2:]}, labels=y)
+    assert torch.equal(joined, layers)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions_are_taken_and_float32_comes_back(dtype):
+    z, y = data()
+    w = StableWeighting("recommended")(z.to(dtype), labels=y)
+    reference = StableWeighting("recommended")(z.to(dtype).float(), labels=y)
+    assert w.dtype == torch.float32
+    assert torch.equal(w, reference)
+
+
+def test_autocast_does_not_reach_the_solve():
+    z, y = data()
+    plain = StableWeighting("recommended")(z, labels=y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = StableWeighting("recommended")(z, labels=y)
+    assert torch.equal(plain, cast)
+
+
+def test_inside_torch_compile():
+    weighting = StableWeighting("recommended")
+    z, y = data()
+    expected = StableWeighting("recommended")(z, labels=y)
+
+    @torch.compile(backend="eager")
+    def step(z, y):
+        return (weighting(z, labels=y) * z.sum(1)).mean()
+
+    assert step(z, y).item() == pytest.approx((expected * z.sum(1)).mean().item(), rel=1e-6)
+
+
+def test_gradient_accumulation_is_two_calls():
+    weighting = StableWeighting("recommended")
+    z, y = data()
+    total = torch.cat([weighting(z[:16], labels=y[:16]), weighting(z[16:], labels=y[16:])])
+    assert total.sum().item() == pytest.approx(32, rel=1e-5)
+    weighting(z[:7], labels=y[:7])  # a short last batch
+
+
+def test_warmup_returns_ones_then_starts():
+    z, y = data()
+    weighting = StableWeighting("recommended", warmup=2)
+    assert torch.equal(weighting(z, labels=y), torch.ones(32))
+    assert torch.equal(weighting(z, labels=y), torch.ones(32))
+    assert not torch.equal(weighting(z, labels=y), torch.ones(32))
+    published = StableWeighting("published", warmup=1)
+    assert torch.equal(published(z), torch.full((32,), 32.0))
+
+
+def test_regression_targets_are_label_columns():
+    z, _ = data()
+    w = StableWeighting("recommended")(z, labels=z[:, :1] ** 2)
+    assert not torch.equal(w, torch.ones(32))
+
+
+def test_averaged_labels_need_room_for_all_classes():
+    z, _ = data(n=8)
+    low, high = torch.tensor([0, 1] * 4), torch.tensor([0, 2] * 4)
+    weighting = StableWeighting("paper", pairs="both")
+    weighting(z, labels=low)
+    with pytest.raises(UserError, match=r"label 2 was found.*2 classes.*num_classes=3"):
+        weighting(z, labels=high)
+    roomy = StableWeighting("paper", pairs="both", num_classes=3)
+    roomy(z, labels=low)
+    roomy(z, labels=high)
+    assert roomy.memory.labels.shape == (1, 8, 3)
+
+
+BAD_CALLS = {
+    "must have shape \\(batch, width\\), got \\(4, 3, 2\\)": lambda w, z, y: w(torch.zeros(4, 3, 2), labels=y),
+    "floating-point, got torch.int64": lambda w, z, y: w(torch.zeros(32, 3, dtype=torch.long), labels=y),
+    "features is empty": lambda w, z, y: w(torch.zeros(0, 6), labels=y[:0]),
+    "must be a tensor": lambda w, z, y: w([[1.0]], labels=y),
+    "empty dict": lambda w, z, y: w({}, labels=y),
+    "same number of samples": lambda w, z, y: w({"a": z, "b": z[:5]}, labels=y),
+    "one row per sample, 32 of them, got shape \\(31,\\)": lambda w, z, y: w(z, labels=y[1:]),
+    "labels are needed": lambda w, z, y: w(z),
+    "must be integer classes": lambda w, z, y: w(z, labels=y.float()),
+    "larger than the memory": lambda w, z, y: w(torch.cat([z, z]), labels=torch.cat([y, y])),
+    "column 2 of late holds NaN or inf": lambda w, z, y: w(
+        {"early": z[:, :1], "late": spoil(z[:, 1:], 2)}, labels=y
+    ),
+}
+
+
+def spoil(z, column, value=float("nan")):
+    z = z.clone()
+    z[3, column] = value
+    return z
+
+
+@pytest.mark.parametrize("message", BAD_CALLS)
+def test_bad_input_is_one_clear_sentence_and_changes_nothing(message):
+    z, y = data()
+    weighting = StableWeighting("recommended")
+    weighting(z, labels=y)
+    before = copy.deepcopy(weighting.state_dict())
+    with pytest.raises(UserError, match=message):
+        BAD_CALLS[message](weighting, z, y)
+    after = weighting.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert torch.isfinite(weighting(z, labels=y)).all()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_non_finite_values_are_named_before_the_first_batch_too(value):
+    weighting = StableWeighting("paper")
+    with pytest.raises(UserError, match="column 4 of features"):
+        weighting(spoil(data()[0], 4, value))
+    assert weighting.memory.recall() is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    n=st.integers(1, 12),
+    m=st.integers(1, 5),
+    scale=st.sampled_from([1e-35, 1e-6, 1.0, 1e6, 1e30]),
+    kind=st.sampled_from(["normal", "constant", "duplicated", "sparse"]),
+    preset=st.sampled_from(ALL),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    q=st.sampled_from([None, 0, 0.3, 2]),
+    seed=st.integers(0, 1000),
+)
+def test_constraints_hold_for_whatever_comes(n, m, scale, kind, preset, dtype, q, seed):
+    g = torch.Generator().manual_seed(seed)
+    z = torch.randn(n, m, generator=g) * scale
+    if kind == "constant":
+        z[:, 0] = scale
+    elif kind == "duplicated":
+        z = z[:1].expand(n, m).contiguous()
+    elif kind == "sparse":
+        z = z * (torch.rand(n, m, generator=g) < 0.2)
+    y = torch.randint(0, 3, (n,), generator=g)
+    overrides = {} if q is None or preset == "published" else {"num_functions": q}
+    weighting = StableWeighting(preset, steps=6, **overrides)
+    for _ in range(2):
+        w = weighting(z.to(dtype), labels=y)
+        assert torch.isfinite(w).all()
+        assert w.min() >= 0
+        assert w.sum().item() == pytest.approx(n, rel=1e-4)
+        assert effective_sample_size(w) >= weighting.settings.min_ess * n - 1e-3
