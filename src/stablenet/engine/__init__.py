@@ -13,15 +13,16 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
     epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
     checkpoint.safetensors   everything an unfinished run needs to go on; gone when it has finished
     status.json              {"state": "running" | "interrupted" | "failed" | "finished", "reason", "epoch", "step"}
-    tensorboard/             curves, where the extra `tensorboard` is installed
+    tensorboard/             curves, with `--tensorboard`
 
 RECORDS, by "kind":
     start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch
-    step    every `train.log_every` steps: step, epoch, loss, and the method's diagnostics (StableNet: dependence_before,
-            dependence_after, ess_ratio)
+    step    every `train.log_every` steps: step, epoch, loss, and the method's diagnostics (accuracy of the batch;
+            StableNet: dependence_before, dependence_after, ess_ratio)
     solve   what a method did between epochs: epoch, and its figures (StableNet's solve of the whole set)
     epoch   after every epoch: epoch (from 1), step, learning_rate, train {loss, accuracy, diagnostics},
-            validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count} or null
+            validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count},
+            or null where the split has no validation part; per_domain only for up to 20 domains
     end     epoch, step, best_epoch
 A line of oracle.jsonl is {"kind": "oracle", "epoch", "test": {…as validation}}.
 

@@ -1,0 +1,130 @@
+"""Files that are whole or not there, and lines that are appended."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from stablenet.errors import UserError
+
+
+@contextmanager
+def name_full_disk(path: Path) -> Iterator[None]:
+    """Turn a full disk into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"the disk is full: {path} could not be written; free some space and go on with --resume"
+            ) from error
+        raise
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a file beside the path, then put it in its place in one step."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with name_full_disk(path):
+            write(partial)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, values: Any) -> None:
+    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(path, lambda partial: _write_text(partial, text))
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: it is not JSON") from error
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+class Lines:
+    """JSON lines, appended to. length: bytes to keep of what is there; None keeps all."""
+
+    def __init__(self, path: Path, length: int | None = None) -> None:
+        self._path = path
+        self._file = path.open("ab")
+        if length is not None:
+            if self._file.seek(0, os.SEEK_END) < length:
+                raise UserError(f"{path} is shorter than its checkpoint says: the run folder was changed")
+            self._file.truncate(length)
+            self._file.seek(0, os.SEEK_END)
+
+    def append(self, record: dict[str, Any]) -> None:
+        line = json.dumps(replace_nan(record), ensure_ascii=False, allow_nan=False) + "\n"
+        with name_full_disk(self._path):
+            self._file.write(line.encode())
+            self._file.flush()
+
+    def sync(self) -> int:
+        """Bring all lines to the disk; the file's length in bytes."""
+        with name_full_disk(self._path):
+            os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All whole lines; a last one that a killed process left half written is passed over."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    whole = text[: text.rfind("\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def replace_nan(value: Any) -> Any:
+    """JSON has no NaN: null says that there is nothing to tell."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: replace_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_nan(item) for item in value]
+    return value
+
+
+@contextmanager
+def hold_lock(path: Path) -> Iterator[IO[str]]:
+    """Only one process at a time; the lock goes with the process, however it ends."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"another process is training in {path.parent}: wait for it, or stop it first") from error
+        yield file
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock now."""
+    if not path.exists():
+        return False
+    with path.open("r") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
