@@ -1,0 +1,141 @@
+import dataclasses
+
+import pytest
+import torch
+
+from benchmarks.published import Table, balance_loss, fourier_channels, learn_weights, update_table
+from stablenet import StableWeighting
+from stablenet.errors import UserError
+from stablenet.weighting import PRESETS, WeightingSettings
+from stablenet.weighting.module import mix_seed
+from stablenet.weighting.presets import settings_of
+from stablenet.weighting.problem import draw_functions, draw_statistics
+
+
+def batches(count, n=128, m=5):
+    g = torch.Generator().manual_seed(0)
+    for _ in range(count):
+        x = torch.randn(n, 1, generator=g)
+        yield x + 0.5 * torch.randn(n, m, generator=g)
+
+
+def test_published_equals_a_clean_room_version_over_many_batches():
+    """Twelve batches: past the ten of the running mean, with a short one among them."""
+    weighting = StableWeighting("published", seed=7)
+    table = Table(torch.zeros(128, 5), torch.zeros(128))
+    for call, z in enumerate(batches(12)):
+        z = z[:50] if call == 10 else z
+        generator = torch.Generator().manual_seed(mix_seed(7, call))
+
+        def draw(generator=generator):
+            functions = draw_functions(5, weighting.settings, generator)
+            return functions.omega[0], functions.phase
+
+        logits, p = learn_weights(z, table, draw)
+        w = weighting(z)
+        torch.testing.assert_close(w, len(z) * p, atol=2e-6, rtol=0)
+        update_table(table, z, logits, call)
+        torch.testing.assert_close(weighting.memory.features[0], table.features, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(weighting.memory.measure[0], table.logits, atol=1e-6, rtol=1e-4)
+
+
+def test_published_statistic_equals_the_clean_room_loss():
+    (z,) = batches(1, n=20)
+    settings = settings_of("published", {"num_functions": 3})
+    w = torch.rand(20)
+    w = w * 20 / w.sum()
+    functions = draw_functions(5, settings, torch.Generator().manual_seed(1))
+    expected = balance_loss(fourier_channels(z, functions.omega[0], functions.phase), w / 20)
+    (statistic,) = draw_statistics(z, None, settings, torch.Generator().manual_seed(1))(0)
+    assert statistic.value_and_gradient(w)[0].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_published_defaults_hardly_move_the_weights():
+    weighting = StableWeighting("published")
+    for z in batches(4):
+        w = weighting(z)
+    assert (w - 1).abs().max() < 0.05
+
+
+CHANGES = {
+    "num_functions": 5,
+    "fourier": "cosine",
+    "scaling": "none",
+    "redraw": "batch",
+    "form": "paper",
+    "pairing": "all",
+    "objective": "sum",
+    "penalty": 0.3,
+    "learning_rate": 3.0,
+    "decay_after": None,
+    "logits": "block",
+    "keep": "best",
+    "memory_start": "fill",
+    "memory_holds": "weights",
+    "memory_rows": None,
+    "groups": 2,
+    "min_ess": 0.999999,
+    "memory": "queue",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_row_of_the_published_column_can_be_switched_alone(name):
+    change = {name: CHANGES[name]}
+    if name == "memory":
+        change["memory_start"] = "fill"
+    plain, switched = StableWeighting("published", seed=1), StableWeighting("published", seed=1, **change)
+    for z in batches(3, n=64):
+        before, after = plain(30 * z), switched(30 * z)
+    assert torch.isfinite(after).all()
+    assert after.sum().item() == pytest.approx(64, rel=1e-5)
+    if name not in ("min_ess", "keep"):  # these two act only where there is something to guard or to discard
+        assert not torch.equal(before, after)
+
+
+def test_the_preset_table_shows_every_setting_of_the_three():
+    lines = StableWeighting.preset_table().splitlines()
+    assert lines[0].split() == ["setting", "paper", "published", "recommended"]
+    assert [line.split()[0] for line in lines[2:]] == [f.name for f in dataclasses.fields(WeightingSettings)]
+    assert "penalty 0.3 70.0 0.02" in [" ".join(line.split()) for line in lines]
+
+
+def test_presets_are_what_the_documents_say():
+    paper, published = PRESETS["paper"], PRESETS["published"]
+    assert (paper.num_functions, paper.form, paper.penalty, paper.learning_rate) == (5, "paper", 0.3, 3.0)
+    assert (published.num_functions, published.penalty, published.learning_rate) == (1, 70.0, 1.0)
+    assert (published.steps, published.decay_after, published.memory_rows) == (20, 10, 128)
+
+
+def test_keywords_override_the_preset():
+    weighting = StableWeighting("paper", num_functions=2, alphas=[0.5, 0.6], groups=2, bandwidth="median")
+    assert weighting.settings.num_functions == 2
+    assert weighting.settings.alphas == (0.5, 0.6)
+    assert weighting.settings.penalty == 0.3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"preset": "papr"}, "unknown preset 'papr': did you mean 'paper'"),
+        ({"lerning_rate": 1}, "did you mean 'learning_rate'"),
+        ({"form": "covarance"}, "did you mean 'covariance'"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"num_functions": 2.5}, "whole number, or a share below 1"),
+        ({"bandwidth": "mean"}, "bandwidth must be positive or 'median'"),
+        ({"penalty": -1}, "penalty must be 0 or more"),
+        ({"min_ess": 2}, "min_ess must be a share"),
+        ({"momentum": 1.0}, "momentum must be"),
+        ({"alphas": (0.5,), "groups": 2, "memory": "average"}, "one value per group"),
+        ({"alphas": (1.5,), "groups": 1, "memory": "average"}, "alphas must be in"),
+        ({"alphas": (0.5,)}, "left out with a queue"),
+        ({"memory": "queue", "memory_start": "running-mean"}, "'fill' with a queue"),
+        ({"scaling": "phase", "num_functions": 0}, "at least 1 with this Fourier map"),
+        ({"logits": "joint", "tolerance": 0.1}, "has no gap"),
+        ({"keep": "last", "on_rise": "retreat"}, "keep must be 'best'"),
+        ({"method": "fused"}, "not possible here: the features are on the cpu device"),
+    ],
+)
+def test_wrong_settings_are_answered(overrides, message):
+    with pytest.raises(UserError, match=message):
+        StableWeighting(**overrides)(torch.randn(8, 3), labels=torch.arange(8) % 2)
