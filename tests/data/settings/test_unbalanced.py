@@ -136,6 +136,12 @@ def test_dominant_is_the_papers_or_drawn_or_chosen(pacs: ImageTable, make_table:
         split_table(pacs, "unbalanced", 0, target="photo", dominant="photo")
 
 
+def test_a_short_ratio_is_the_papers_too(pacs: ImageTable) -> None:
+    short = split_table(pacs, "unbalanced", 0, target="photo", ratio="5:1")
+    assert short.parameters["published"] is True
+    assert short.rows.equals(split_table(pacs, "unbalanced", 0, target="photo", ratio="5:1:1").rows)
+
+
 def test_no_published_applies_the_plain_rule(pacs: ImageTable) -> None:
     manifest = split_table(pacs, "unbalanced", 0, target="photo", published=False)
     source = manifest.counts("train") + manifest.counts("validation")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from stablenet.data.manifest import Manifest
@@ -53,7 +53,7 @@ def split_table(table: ImageTable | ComposedTable, setting: str, seed: int = 0, 
     if not isinstance(table, chosen.table):
         need = "images in domains" if chosen.table is ImageTable else "digits and backgrounds, as mnist-m has"
         raise UserError(f"the setting {setting} needs {need}; {table.name} is of the other kind")
-    if "target" in known and setting in ("classic", "unbalanced") and "target" not in parameters:
+    if any(field.name not in parameters and field.default is MISSING for field in fields(chosen.parameters)):
         raise UserError(f"the setting {setting} needs a target: one of {', '.join(table.domains)}")
     return chosen.split(table, chosen.parameters(**parameters), seed)
 

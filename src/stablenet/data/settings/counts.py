@@ -86,6 +86,16 @@ def fit_total(
     return counts
 
 
+def accept_shortfalls(ratio: str, missing: Mapping[str, int], allowed: bool) -> tuple[str, ...]:
+    """A note on who lacks how many ("house in sketch" -> 15), or an error where that is not allowed."""
+    if missing and not allowed:
+        raise UserError(
+            f"the ratio {ratio} cannot be met: {name_shortfalls(missing)}; lower the ratio, choose another dominant "
+            "domain, or allow the shortfall (--allow-shortfall), which is then noted in the manifest"
+        )
+    return (f"shortfall: {name_shortfalls(missing)}",) if missing else ()
+
+
 def name_shortfalls(missing: Mapping[str, int]) -> str:
     """ "house lacks 15 in sketch, …": which class lacks how many."""
     listed = [f"{place} lacks {count}" for place, count in missing.items()]

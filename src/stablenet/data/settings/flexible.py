@@ -19,7 +19,7 @@ from stablenet.data.settings.assemble import (
     take,
     training_pool,
 )
-from stablenet.data.settings.counts import minor_count, minor_shares, name_shortfalls, parse_ratio
+from stablenet.data.settings.counts import accept_shortfalls, minor_count, minor_shares, name_shortfalls, parse_ratio
 from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
@@ -137,12 +137,7 @@ def _draw_plans(
         wanted = _wanted(settings.ratio, sources, have)
         missing |= {f"{name} in {d}": n - have[d] for d, n in wanted.items() if n > have[d]}
         plans[name] = ClassPlan({d: min(n, have[d]) for d, n in wanted.items()}, dict.fromkeys(targets))
-    if missing and not settings.allow_shortfall:
-        raise UserError(
-            f"the ratio {settings.ratio} cannot be met: {name_shortfalls(missing)}; lower the ratio, choose other "
-            "dominant domains, or allow the shortfall (--allow-shortfall), which is then noted in the manifest"
-        )
-    return plans, ((f"shortfall: {name_shortfalls(missing)}",) if missing else ())
+    return plans, accept_shortfalls(settings.ratio, missing, settings.allow_shortfall)
 
 
 def _choose_domains(

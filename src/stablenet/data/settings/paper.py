@@ -32,13 +32,19 @@ class FlexibleCounts:
     notes: tuple[str, ...]
 
 
+def spell_ratio(ratio: str) -> str:
+    """ "5:1" as the tables spell it, "5:1:1": they all have two minor domains."""
+    terms = ratio.split(":")
+    return ":".join([*terms, terms[1]]) if len(terms) == 2 else ratio
+
+
 def find_unbalanced(source: str, ratio: str, target: str) -> UnbalancedCounts | None:
     """The published counts of the unbalanced setting, None where the paper lists none."""
-    line = _load().get(source, {}).get("unbalanced", {}).get(ratio, {}).get(target)
+    line = _load().get(source, {}).get("unbalanced", {}).get(spell_ratio(ratio), {}).get(target)
     if line is None:
         return None
     printed = {key: count for key, count in line.items() if key not in ("dominant", "test")}
-    counts, notes = _mend(printed, source, "unbalanced", ratio, target)
+    counts, notes = _mend(printed, source, "unbalanced", spell_ratio(ratio), target)
     return UnbalancedCounts(line["dominant"], counts, line["test"], notes)
 
 
@@ -52,12 +58,12 @@ def find_dominant(source: str, target: str) -> str | None:
 
 def find_flexible(source: str, ratio: str) -> dict[str, FlexibleCounts] | None:
     """The published counts of the flexible settings per class, None where the paper lists none."""
-    table = _load().get(source, {}).get("flexible", {}).get(ratio)
+    table = _load().get(source, {}).get("flexible", {}).get(spell_ratio(ratio))
     if table is None:
         return None
     lines = {}
     for name, line in table.items():
-        counts, notes = _mend(line["source"], source, "flexible", ratio, name)
+        counts, notes = _mend(line["source"], source, "flexible", spell_ratio(ratio), name)
         lines[name] = FlexibleCounts(counts, line["target"], notes)
     return lines
 

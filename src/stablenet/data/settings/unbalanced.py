@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -19,15 +20,18 @@ from stablenet.data.settings.assemble import (
     training_pool,
 )
 from stablenet.data.settings.counts import (
+    accept_shortfalls,
     fit_total,
     floor_share,
     minor_count,
     minor_shares,
-    name_shortfalls,
     parse_ratio,
 )
 from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
+
+Sizes: TypeAlias = dict[str, list[int]]  # domain -> images per class
+Notes: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +66,14 @@ def split_unbalanced(table: ImageTable, settings: UnbalancedSettings, seed: int)
     if listed is not None and listed.dominant != dominant:
         listed = None
     pool = table.rows[training_pool(table, seed)]
-    counts, notes = _source_counts(table, settings, dominant, listed, pool)
-    sizes = class_counts(pool, target, len(table.classes))
-    counts |= {(target, label): floor_share(size, settings.target_share) for label, size in enumerate(sizes)}
+    sizes = {name: class_counts(pool, number, len(table.classes)) for number, name in enumerate(table.domains)}
+    if listed is None:
+        plan, notes = _plan_by_ratio(table, settings, dominant, sizes)
+    else:
+        plan, notes = _plan_as_published(settings, listed, sizes)
+    plan[settings.target] = [floor_share(size, settings.target_share) for size in sizes[settings.target]]
     if listed is not None:
-        _compare_test(counts, target, settings.target, listed.test)
-    chosen = take(pool, counts, seed)
-    test = chosen[chosen["domain"] == target]
-    whole = table.rows[table.rows["domain"] == target]
-    rest = whole[~whole["id"].isin(test["id"])]
+        _compare(f"the test part of {settings.target}", sum(plan[settings.target]), listed.test)
     validation = paper.validation_share(table.name) if settings.validation is None else settings.validation
     parameters: dict[str, JSON] = {
         "target": settings.target,
@@ -80,7 +83,7 @@ def split_unbalanced(table: ImageTable, settings: UnbalancedSettings, seed: int)
         "target_share": float(settings.target_share),
         "validation": float(validation),
     }
-    parts = Parts(chosen[chosen["domain"] != target], test, rest)
+    parts = _choose_parts(table, pool, plan, target, seed)
     return build_manifest(table, "unbalanced", parameters, seed, parts, notes)
 
 
@@ -94,52 +97,47 @@ def _choose_dominant(table: ImageTable, settings: UnbalancedSettings, seed: int)
     return name
 
 
-def _source_counts(
-    table: ImageTable,
-    settings: UnbalancedSettings,
-    dominant: str,
-    listed: paper.UnbalancedCounts | None,
-    pool: pd.DataFrame,
-) -> tuple[dict[tuple[int, int], int], tuple[str, ...]]:
-    """Images per (domain, label), and what has to be noted. The dominant domain is taken whole."""
-    first = table.domains.index(dominant)
-    full = class_counts(pool, first, len(table.classes))
-    counts = {(first, label): size for label, size in enumerate(full)}
+def _plan_by_ratio(table: ImageTable, settings: UnbalancedSettings, dominant: str, sizes: Sizes) -> tuple[Sizes, Notes]:
+    """The dominant domain whole, of the minor ones their share of each of its classes, as far as it is there."""
+    plan, missing = {dominant: sizes[dominant]}, {}
     minors = [domain for domain in table.domains if domain not in (settings.target, dominant)]
-    missing: dict[str, int] = {}
     for name, share in zip(minors, minor_shares(settings.ratio, len(minors)), strict=True):
-        minor = table.domains.index(name)
-        have = class_counts(pool, minor, len(table.classes))
+        wanted = [minor_count(size, share) for size in sizes[dominant]]
+        plan[name] = [min(pair) for pair in zip(wanted, sizes[name], strict=True)]
+        for label, (want, have) in enumerate(zip(wanted, plan[name], strict=True)):
+            if want > have:
+                missing[f"{table.classes[label]} in {name}"] = want - have
+    return plan, accept_shortfalls(settings.ratio, missing, settings.allow_shortfall)
+
+
+def _plan_as_published(
+    settings: UnbalancedSettings, listed: paper.UnbalancedCounts, sizes: Sizes
+) -> tuple[Sizes, Notes]:
+    """The published totals, spread over the classes in the dominant domain's proportions within what exists."""
+    full = sizes[listed.dominant]
+    _compare(listed.dominant, sum(full), listed.source[listed.dominant])
+    plan = {listed.dominant: full}
+    minors = sorted(name for name in listed.source if name != listed.dominant)
+    for name, share in zip(minors, minor_shares(settings.ratio, len(minors)), strict=True):
         wanted = [minor_count(size, share) for size in full]
-        if listed is None:
-            fitted = [min(pair) for pair in zip(wanted, have, strict=True)]
-            lacking = (f"{table.classes[c]} in {name}" for c in range(len(have)))
-            missing |= {place: w - h for place, w, h in zip(lacking, wanted, have, strict=True) if w > h}
-        else:
-            total = listed.source[name]
-            fitted = fit_total([size * share for size in full], wanted, have, total) or []
-            if sum(fitted) != total:
-                raise UserError(_unlike_published(name, sum(have), total))
-        counts |= {(minor, label): size for label, size in enumerate(fitted)}
-    if listed is not None and sum(full) != listed.source[dominant]:
-        raise UserError(_unlike_published(dominant, sum(full), listed.source[dominant]))
-    if missing and not settings.allow_shortfall:
-        raise UserError(
-            f"the ratio {settings.ratio} cannot be met: {name_shortfalls(missing)}; lower the ratio, choose another "
-            "dominant domain, or allow the shortfall (--allow-shortfall), which is then noted in the manifest"
-        )
-    notes = listed.notes if listed is not None else ()
-    return counts, notes + ((f"shortfall: {name_shortfalls(missing)}",) if missing else ())
+        fitted = fit_total([size * share for size in full], wanted, sizes[name], listed.source[name])
+        plan[name] = sizes[name] if fitted is None else fitted
+        _compare(name, sum(plan[name]), listed.source[name])
+    return plan, listed.notes
 
 
-def _unlike_published(name: str, found: int, published: int) -> str:
-    return (
-        f"{name} has {found} images where the paper's split takes {published}: "
-        "complete the data set, or apply the ratio to what is there (--no-published)"
-    )
-
-
-def _compare_test(counts: dict[tuple[int, int], int], target: int, name: str, published: int) -> None:
-    found = sum(count for (domain, _), count in counts.items() if domain == target)
+def _compare(name: str, found: int, published: int) -> None:
     if found != published:
-        raise UserError(_unlike_published(f"the test part of {name}", found, published))
+        raise UserError(
+            f"{name} has {found} images where the paper's split takes {published}: "
+            "complete the data set, or apply the ratio to what is there (--no-published)"
+        )
+
+
+def _choose_parts(table: ImageTable, pool: pd.DataFrame, plan: Sizes, target: int, seed: int) -> Parts:
+    """The planned images; what is left of the target domain, in the pool or outside it, is the rest."""
+    counts = {(table.domains.index(name), label): n for name, sizes in plan.items() for label, n in enumerate(sizes)}
+    chosen = take(pool, counts, seed)
+    test = chosen[chosen["domain"] == target]
+    whole = table.rows[table.rows["domain"] == target]
+    return Parts(chosen[chosen["domain"] != target], test, whole[~whole["id"].isin(test["id"])])
