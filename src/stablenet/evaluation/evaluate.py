@@ -1,0 +1,98 @@
+"""A finished run on the target: the only place, beside the oracle's own file, where target images are read.
+
+Beside the run's own files go
+
+    evaluation.jsonl                        one line per evaluation; the last one of a rule and part counts
+    oracle-evaluation.jsonl                 the same for the rule `oracle`, which looks at the target to choose
+    predictions-<rule>-<part>.parquet       id, domain, class, predicted, right, probability, p_<class> for all classes
+
+A line is {"kind": "evaluation", "rule", "epoch", "part", "config_hash", "manifest_hash", "predictions", "figures"}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stablenet.engine.files import Lines
+from stablenet.engine.folder import FINISHED
+from stablenet.engine.runs import Run
+from stablenet.errors import UserError
+from stablenet.evaluation.predict import BATCH_SIZE, Progress, find_device, predict_part
+from stablenet.evaluation.predictions import measure, save_table, tabulate
+from stablenet.evaluation.selection import DEFAULT_RULE, Choice, select_epoch
+from stablenet.models import Network
+
+RECORDS, ORACLE_RECORDS = "evaluation.jsonl", "oracle-evaluation.jsonl"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The figures (see `measure`) of one part under the model of one epoch."""
+
+    run: Run
+    choice: Choice
+    part: str
+    figures: dict[str, Any]
+    predictions: Path
+
+
+def evaluate_run(
+    run: Run,
+    *,
+    rule: str = DEFAULT_RULE,
+    parts: Sequence[str] = ("test",),
+    root: Path | None = None,
+    device: str = "auto",
+    batch_size: int = BATCH_SIZE,
+    progress: Progress | None = None,
+) -> list[Evaluation]:
+    """Predict the parts with the model the rule chooses, and keep predictions and figures in the run folder."""
+    state = run.status["state"]
+    if state != FINISHED:
+        raise UserError(f"the run {run.path} is {state}, not finished: go on with `stablenet train --resume` first")
+    for part in parts:
+        if run.manifest.part(part).empty:
+            raise UserError(f"the split of {run.path} has no images in the part {part!r}: choose another --part")
+    place = find_device(device)
+    model, choice = load_chosen(run, rule)
+    evaluations = []
+    for part in parts:
+        samples = run.open_part(part, root)
+        predictions = predict_part(
+            model, samples, run.transform, device=place, batch_size=batch_size, progress=progress
+        )
+        file = run.path / f"predictions-{rule}-{part}.parquet"
+        save_table(tabulate(predictions, run.manifest), file)
+        figures = measure(predictions, run.manifest.domains, run.manifest.classes)
+        evaluations.append(Evaluation(run, choice, part, figures, file))
+        _record(evaluations[-1])
+    return evaluations
+
+
+def load_chosen(run: Run, rule: str = DEFAULT_RULE) -> tuple[Network, Choice]:
+    """The model of the epoch a rule chooses; "best" and "last" are always kept, others with `--keep-epochs`."""
+    records = run.records
+    choice = select_epoch(rule, records, run.oracle)
+    kept = {select_epoch(name, records).epoch: which for name, which in (("last", "last"), (DEFAULT_RULE, "best"))}
+    return run.load_model(kept.get(choice.epoch, choice.epoch)), choice
+
+
+def _record(evaluation: Evaluation) -> None:
+    run, choice = evaluation.run, evaluation.choice
+    lines = Lines(run.path / (ORACLE_RECORDS if choice.rule.looks_at_target else RECORDS))
+    lines.append(
+        {
+            "kind": "evaluation",
+            "rule": choice.rule.name,
+            "epoch": choice.epoch,
+            "part": evaluation.part,
+            "config_hash": run.hash,
+            "manifest_hash": run.manifest.hash,
+            "predictions": evaluation.predictions.name,
+            "figures": evaluation.figures,
+        }
+    )
+    lines.close()

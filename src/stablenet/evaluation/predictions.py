@@ -1,0 +1,97 @@
+"""Predictions with what is known of the samples: the file between a model and everything that is computed after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from stablenet.data.manifest import Manifest
+from stablenet.engine.files import write_whole
+from stablenet.errors import UserError
+from stablenet.evaluation.calibration import calibration_error
+from stablenet.evaluation.metrics import Tally
+
+PREFIX = "p_"  # of the columns with probabilities, one per class
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Logits (n, classes) float32 of the samples of one part, and their ids, classes (n,) and domains (n,)."""
+
+    ids: Sequence[str]
+    logits: Tensor
+    y: Tensor
+    domain: Tensor
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(n, classes), rows sum to one."""
+        return self.logits.double().softmax(1).float()
+
+
+def measure(predictions: Predictions, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
+    """The figures of `Tally`, the worst group by name, and the calibration error."""
+    tally = Tally(len(domains), len(classes), torch.device("cpu"))
+    tally.add(predictions.logits, predictions.y, predictions.domain)
+    return {
+        **tally.figures(domains, classes),
+        "worst_group": _find_worst_group(predictions, domains, classes),
+        "calibration_error": calibration_error(predictions.probabilities, predictions.y),
+    }
+
+
+def _find_worst_group(predictions: Predictions, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
+    """The pair of domain and class with the lowest accuracy; of equal ones the largest."""
+    right = (predictions.logits.argmax(1) == predictions.y).numpy()
+    frame = pd.DataFrame({"domain": predictions.domain.numpy(), "label": predictions.y.numpy(), "right": right})
+    groups = frame.groupby(["domain", "label"])["right"].agg(["mean", "size"]).reset_index()
+    worst = groups.sort_values(["mean", "size"], ascending=[True, False], kind="stable").iloc[0]
+    return {
+        "domain": domains[int(worst["domain"])],
+        "class": classes[int(worst["label"])],
+        "accuracy": float(worst["mean"]),
+        "count": int(worst["size"]),
+    }
+
+
+def tabulate(predictions: Predictions, manifest: Manifest) -> pd.DataFrame:
+    """One row per sample: id, domain, class, predicted, right, probability of the prediction, p_<class> for all."""
+    probabilities = predictions.probabilities.numpy()
+    classes, domains = np.array(manifest.classes, object), np.array(manifest.domains, object)
+    predicted = predictions.logits.argmax(1).numpy()
+    truth = predictions.y.numpy()
+    return pd.DataFrame(
+        {
+            "id": list(predictions.ids),
+            "domain": domains[predictions.domain.numpy()],
+            "class": classes[truth],
+            "predicted": classes[predicted],
+            "right": predicted == truth,
+            "probability": probabilities.max(1),
+            **name_probabilities(probabilities, manifest.classes),
+        }
+    )
+
+
+def name_probabilities(probabilities: Any, classes: Sequence[str]) -> dict[str, Any]:
+    """One column p_<class> per class from an array (n, classes)."""
+    return {f"{PREFIX}{name}": probabilities[:, number] for number, name in enumerate(classes)}
+
+
+def save_table(table: pd.DataFrame, path: Path) -> None:
+    """CSV or Parquet, as the file's ending says, whole or not at all."""
+    writers = {".csv": lambda p: table.to_csv(p, index=False), ".parquet": lambda p: table.to_parquet(p, index=False)}
+    if path.suffix.lower() not in writers:
+        raise UserError(f"predictions are written as .csv or .parquet, got {path.name!r}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, writers[path.suffix.lower()])
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error

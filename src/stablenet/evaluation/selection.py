@@ -1,0 +1,79 @@
+"""Which epoch counts: named rules over stored records. Only the oracle, labelled as such, sees the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from stablenet.engine.records import validation_rank
+from stablenet.errors import UserError
+from stablenet.registry import Registry
+
+Record: TypeAlias = Mapping[str, Any]
+DEFAULT_RULE = "source-validation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionRule:
+    """rank: how good an epoch's record is; of equal ones the earliest epoch is taken.
+
+    reads: the kind of record it is shown. Rules that read "epoch" never see a figure of the target; a rule that reads
+    "oracle" looks at nothing else, and its results belong in a table of their own.
+    """
+
+    name: str
+    title: str
+    reads: Literal["epoch", "oracle"]
+    rank: Callable[[Record], tuple[float, ...]]
+
+    @property
+    def looks_at_target(self) -> bool:
+        return self.reads == "oracle"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An epoch (from 1) and the rule that chose it."""
+
+    rule: SelectionRule
+    epoch: int
+
+
+RULES: Registry[SelectionRule] = Registry("selection rule")
+
+
+def _add(name: str, title: str, reads: Literal["epoch", "oracle"], rank: Callable[[Record], tuple[float, ...]]) -> None:
+    RULES.add(name, SelectionRule(name=name, title=title, reads=reads, rank=rank))
+
+
+def _rank_last(record: Record) -> tuple[float, ...]:
+    return (float(record["epoch"]),)
+
+
+def _rank_by_target(record: Record) -> tuple[float, ...]:
+    return float(record["test"]["accuracy"]), -float(record["test"]["loss"])
+
+
+_add(DEFAULT_RULE, "best accuracy on images held out of the training domains", "epoch", validation_rank)
+_add("last", "the last epoch", "epoch", _rank_last)
+_add("oracle", "best accuracy on the target itself: no result, only a bound", "oracle", _rank_by_target)
+
+
+def select_epoch(name: str, records: Sequence[Record], oracle: Sequence[Record] = ()) -> Choice:
+    """The epoch a rule chooses.   records: of records.jsonl.   oracle: of oracle.jsonl, shown to the oracle alone."""
+    rule = RULES[name]
+    lines = oracle if rule.looks_at_target else records
+    seen = [record for record in lines if record["kind"] == rule.reads]
+    if not seen:
+        raise UserError(_explain_nothing(rule))
+    return Choice(rule, int(max(seen, key=rule.rank)["epoch"]))
+
+
+def _explain_nothing(rule: SelectionRule) -> str:
+    if rule.looks_at_target:
+        return (
+            "the rule 'oracle' needs target figures of every epoch, and this run has none: "
+            f"train again with target figures asked for, or choose the rule {DEFAULT_RULE!r}"
+        )
+    return "this run has not finished an epoch: go on with `stablenet train --resume` before a model is selected"

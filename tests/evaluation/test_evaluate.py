@@ -1,0 +1,59 @@
+"""A finished run becomes figures and files; an unfinished one does not."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from stablenet.engine.checkpoint import save_tensors
+from stablenet.errors import UserError
+from stablenet.evaluation.evaluate import evaluate_run
+from tests.evaluation.conftest import BEST_EPOCH, LAST_EPOCH, random_network
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_figures_agree_with_the_predictions_that_are_kept(run):
+    (evaluation,) = evaluate_run(run, device="cpu")
+    kept = pd.read_parquet(run.path / "predictions-source-validation-test.parquet")
+    truth = run.manifest.part("test")
+    assert list(kept["id"]) == list(truth["id"])
+    assert list(kept["class"]) == [run.classes[label] for label in truth["label"]]
+    assert evaluation.figures["accuracy"] == (kept["class"] == kept["predicted"]).mean()
+    (record,) = lines(run.path / "evaluation.jsonl")
+    assert record["epoch"] == evaluation.choice.epoch == BEST_EPOCH
+    assert (record["rule"], record["part"]) == ("source-validation", "test")
+    assert record["manifest_hash"] == run.manifest.hash
+    assert record["figures"] == json.loads(json.dumps(evaluation.figures))
+
+
+def test_each_rule_takes_its_own_model(run):
+    (best,) = evaluate_run(run, device="cpu")
+    (last,) = evaluate_run(run, rule="last", device="cpu")
+    assert last.choice.epoch == LAST_EPOCH
+    assert best.figures["loss"] != last.figures["loss"]
+    assert [line["rule"] for line in lines(run.path / "evaluation.jsonl")] == ["source-validation", "last"]
+
+
+def test_the_oracle_writes_into_a_file_of_its_own(run):
+    with pytest.raises(UserError, match="needs target figures"):
+        evaluate_run(run, rule="oracle", device="cpu")
+    run.folder.oracle.write_text('{"kind": "oracle", "epoch": 1, "test": {"accuracy": 0.9, "loss": 1}}\n')
+    with pytest.raises(UserError, match="has no model 1"):
+        evaluate_run(run, rule="oracle", device="cpu")
+    save_tensors(run.folder.model(1), random_network(5).state_dict(), {"adaptation": {}})
+    (evaluation,) = evaluate_run(run, rule="oracle", device="cpu")
+    assert evaluation.choice.epoch == 1
+    assert not (run.path / "evaluation.jsonl").exists()
+    assert [line["rule"] for line in lines(run.path / "oracle-evaluation.jsonl")] == ["oracle"]
+
+
+def test_what_cannot_be_evaluated_is_said(run):
+    with pytest.raises(UserError, match="no images in the part 'test_rest'"):
+        evaluate_run(run, parts=["test", "test_rest"], device="cpu")
+    assert not (run.path / "evaluation.jsonl").exists()
+    run.folder.set_status("interrupted", 2, 6)
+    with pytest.raises(UserError, match="is interrupted, not finished"):
+        evaluate_run(run, device="cpu")
