@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stablenet.data.pipeline import Batch
+from stablenet.errors import UserError
 from stablenet.models import Network
 
 S = TypeVar("S")
@@ -96,6 +97,11 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Called after the last batch of epoch `epoch` (from 0)."""
         return {}
+
+    def check_processes(self, number: int) -> None:
+        """Refuse several processes where the method was written for one."""
+        if number > 1 and not self.several_processes:
+            raise UserError(f"{type(self).__name__} trains in one process: start it without torchrun")
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser; `rate_scale` multiplies the learning rate of a group."""

@@ -56,7 +56,7 @@ class StableNet(Algorithm[StableNetSettings]):
 
     def __init__(self, network: Network, settings: StableNetSettings, context: Context) -> None:
         super().__init__(network, settings, context)
-        network.tap(settings.taps or choose_taps(settings.preset, network))
+        network.tap(settings.taps or choose_taps(settings.preset, network), detach=True)
         overrides = {"seed": context.seed, **settings.overrides}
         self.weighting: StableWeighting | DatasetWeighting
         if settings.solve == "batch":

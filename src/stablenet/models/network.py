@@ -41,6 +41,7 @@ class Network(nn.Module):
         self.stages = dict(backbone.stages)
         self.adaptation: dict[str, Any] = {}
         self.taps: tuple[Tap, ...] = ()
+        self._detach = False
         self._channels_last = backbone.channels_last
         self._caught: dict[str, Tensor] = {}
         self._handles: list[Any] = []
@@ -71,13 +72,18 @@ class Network(nn.Module):
             caught = {**self._caught, LAST: last}
         finally:
             self._caught.clear()
-        return (self.forward_head(last), *(caught[str(tap)] for tap in self.taps))
+        features = (caught[str(tap)] for tap in self.taps)
+        return (self.forward_head(last), *(f.detach() if self._detach else f for f in features))
 
-    def tap(self, names: Sequence[str]) -> None:
-        """Choose the taps of `forward_taps`; an unknown place is answered with the known ones."""
+    def tap(self, names: Sequence[str], detach: bool = False) -> None:
+        """Choose the taps of `forward_taps`; an unknown place is answered with the known ones.
+
+        detach: hand features over without their graph, where nobody differentiates through them.
+        """
         for handle in self._handles:
             handle.remove()
         self.taps = tuple(parse_tap(name) for name in names)
+        self._detach = detach
         self._handles = [self._catch(tap) for tap in dict.fromkeys(self.taps) if tap.place != LAST]
 
     def _catch(self, tap: Tap) -> Any:
@@ -88,6 +94,7 @@ class Network(nn.Module):
 
         def keep(module: nn.Module, args: Any, output: Tensor) -> None:
             # At once: what follows may change the output in place.
+            output = output.detach() if self._detach else output
             self._caught[str(tap)] = shape_tap(output, tap.form, self._channels_last)
 
         return modules[path].register_forward_hook(keep)

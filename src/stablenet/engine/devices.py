@@ -1,0 +1,73 @@
+"""Lightning Fabric: device, precision and processes; and random numbers that belong to the run alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from stablenet.errors import UserError
+
+_PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed"}
+_LARGE_PRIME = 1_000_000_007  # spreads (seed, rank, step) over the generators' 64 bits
+
+
+def start_fabric(device: str, precision: str) -> Any:
+    """A launched Fabric. Started by torchrun, it joins the other processes."""
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    accelerator, devices = choose_device(device)
+    if precision == "auto":
+        precision = "bf16" if accelerator == "cuda" else "32"
+    world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    strategy: Any = DDPStrategy() if world > 1 else "auto"
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=local if world > 1 else devices,
+        num_nodes=world // local,
+        strategy=strategy,
+        precision=_PRECISIONS[precision],  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric
+
+
+def choose_device(device: str) -> tuple[str, int | list[int]]:
+    """Fabric's accelerator and devices for "auto", "cpu", "cuda" or "cuda:1"."""
+    kind, _, number = device.partition(":")
+    if kind == "auto":
+        kind = "cuda" if torch.cuda.is_available() else "cpu"
+    if kind == "cpu" and not number:
+        return "cpu", 1
+    if kind != "cuda" or (number and not number.isdigit()):
+        raise UserError(f"the device {device!r} is none of auto, cpu, cuda, cuda:0, cuda:1 …")
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(number or 0) >= found:
+        there = f"{found} GPUs" if found else "no GPU that torch can use"
+        raise UserError(f"the device {device!r} was asked for, but there is {there}: take --device cpu or auto")
+    return "cuda", [int(number)] if number else 1
+
+
+@contextmanager
+def own_random_numbers(device: torch.device) -> Iterator[None]:
+    """Let the block seed torch's global generators; outside they go on as if nothing had happened."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        yield
+
+
+def seed_generators(device: torch.device, seed: int, rank: int, step: int) -> None:
+    """Dropout and initial weights are functions of (seed, rank, step): there is no stream to save.
+
+    Step −1 is the making of the network, which is the same in every process.
+    """
+    value = ((seed * _LARGE_PRIME + rank) * _LARGE_PRIME + step + 1) % (1 << 63)
+    torch.default_generator.manual_seed(value)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(value)

@@ -1,0 +1,45 @@
+"""The network's two passes as CUDA graphs: a small network's kernels are quicker than their launching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stablenet.algorithms import Algorithm
+from stablenet.models import Network
+
+SMALL_IMAGE = 64  # pixels; beyond it the kernels are long enough to hide their launches
+
+
+class TappedForward(nn.Module):
+    """`Network.forward_taps` as a module's forward, which is what can be captured."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        return self.network.forward_taps(images)
+
+
+def may_graph(algorithm: Algorithm[Any], device: torch.device, image_size: int, same_shapes: bool, world: int) -> bool:
+    """Whether capturing is possible and worth it."""
+    fits = device.type == "cuda" and same_shapes and world == 1
+    return fits and algorithm.one_plain_pass and image_size <= SMALL_IMAGE
+
+
+def graph_network(algorithm: Algorithm[Any], images: Tensor, dtype: torch.dtype | None) -> None:
+    """Capture forward and backward for images of this shape, and let the method use them.
+
+    Capturing runs the network a few times: its buffers are put back. dtype: of autocast, None without.
+    """
+    buffers = {name: buffer.clone() for name, buffer in algorithm.network.named_buffers()}
+    # The cache of cast weights must be off: a graph may not depend on what was cast outside of it.
+    with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
+        graphed: Any = torch.cuda.make_graphed_callables(TappedForward(algorithm.network), (images,))
+    with torch.no_grad():
+        for name, buffer in algorithm.network.named_buffers():
+            buffer.copy_(buffers[name])
+    algorithm.run_network_with(lambda images: graphed(images))  # no submodule: it shares the network's weights

@@ -1,0 +1,108 @@
+"""Runs after training: their config, split, records and models, from files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stablenet.data.manifest import Manifest
+from stablenet.engine.config import RunConfig, read_config
+from stablenet.engine.files import read_json, read_lines
+from stablenet.engine.folder import RunFolder
+from stablenet.errors import UserError
+
+if TYPE_CHECKING:
+    from stablenet.data.augment import Transform
+    from stablenet.data.pipeline import Samples
+    from stablenet.models import Network
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder that holds at least a config."""
+
+    folder: RunFolder
+    config: RunConfig
+    hash: str
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest.load(self.folder.manifest)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.manifest.classes
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """All records so far; see `stablenet.engine` for their fields."""
+        return read_lines(self.folder.records)
+
+    @property
+    def oracle(self) -> list[dict[str, Any]]:
+        """Target figures per epoch, where they were asked for. No selection may read them but the oracle's."""
+        return read_lines(self.folder.oracle)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """{"state": running, killed, interrupted, failed or finished, "reason", "epoch", "step"}"""
+        return self.folder.read_status()
+
+    @cached_property
+    def model(self) -> Network:
+        """The model of the best source validation, in eval mode on the CPU."""
+        return self.load_model("best")
+
+    def load_model(self, which: str | int = "best") -> Network:
+        """The model "best", "last" or of an epoch (from 1): images (b, 3, s, s) -> logits (b, classes)."""
+        from stablenet.engine.checkpoint import load_tensors
+        from stablenet.models import build_network
+
+        path = self.folder.model(which)
+        if not path.exists():
+            hint = "train with --keep-epochs to keep every epoch" if isinstance(which, int) else "has it finished?"
+            raise UserError(f"the run {self.path} has no model {which!r} ({hint})")
+        tensors, meta = load_tensors(path)
+        network = build_network(
+            self.config.model.name,
+            len(self.manifest.classes),
+            parameters=self.config.model.parameters,
+            adaptation=meta["adaptation"],
+        )
+        network.load_state_dict(tensors)
+        return network.eval()
+
+    @property
+    def transform(self) -> Transform:
+        """Pixels (b, H, W, 3) uint8 and keys to images (b, 3, s, s), as validation images are treated."""
+        from stablenet.engine.parts import RunData
+
+        return RunData(self.config.data, self.manifest, None).evaluation_transform
+
+    def open_part(self, part: str, root: Path | None = None) -> Samples:
+        """A part of the split with its pixels. root: where the source lies."""
+        from stablenet.engine.parts import RunData
+
+        return RunData(self.config.data, self.manifest, root).open_part(part)
+
+
+def load_run(path: Path | str) -> Run:
+    """A run by its folder."""
+    folder = RunFolder(Path(path))
+    if not folder.config.exists():
+        raise UserError(f"{path} is no run folder: it has no config.json; `stablenet runs` lists the runs there are")
+    described = read_json(folder.config)
+    return Run(folder, read_config(described["config"]), described["hash"])
+
+
+def list_runs(runs: Path) -> Iterator[Run]:
+    """All runs below a folder, by name."""
+    for path in sorted(runs.glob("*/config.json")):
+        yield load_run(path.parent)

@@ -1,0 +1,196 @@
+"""Everything a run trains with, built from its config: data, network, method, optimiser, in the right places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stablenet.algorithms import Algorithm, Context, StepOutput, build_algorithm
+from stablenet.data.manifest import Manifest
+from stablenet.data.pipeline import Batch, Loader
+from stablenet.engine.config import RunConfig
+from stablenet.engine.devices import seed_generators
+from stablenet.engine.folder import RunFolder
+from stablenet.engine.graphs import graph_network, may_graph
+from stablenet.engine.optimizers import make_optimizer
+from stablenet.engine.parts import Feeder, RunData
+from stablenet.models import build_network
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """How a run is carried out; nothing here changes what it computes, but for the device's rounding.
+
+    runs: folder of run folders.   folder: this run's own, in place of one named by the config's hash.
+    root: where the data source lies.   resume: go on with an unfinished run.
+    checkpoint_minutes: between two checkpoints inside an epoch; every epoch ends with one.
+    keep_epochs: keep the model of every epoch.   oracle: evaluate the target each epoch, into a file of its own.
+    graphs: capture small networks as CUDA graphs.   tensorboard: write curves.
+    """
+
+    runs: Path = Path("runs")
+    folder: Path | None = None
+    root: Path | None = None
+    device: str = "auto"
+    resume: bool = False
+    checkpoint_minutes: float = 10.0
+    keep_epochs: bool = False
+    oracle: bool = False
+    graphs: bool = True
+    tensorboard: bool = False
+
+
+@dataclass(frozen=True)
+class Session:
+    """The parts of a run. training_set is what a method may look at between epochs."""
+
+    config: RunConfig
+    runtime: Runtime
+    fabric: Any
+    folder: RunFolder
+    manifest: Manifest
+    algorithm: Algorithm[Any]
+    stepper: EngineStepper
+    optimizer: torch.optim.Optimizer
+    training: Loader
+    training_set: UnaugmentedSet
+    validation: Loader | None
+    target: Loader | None
+    graphed: bool
+
+    @property
+    def device(self) -> torch.device:
+        return self.training.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes the files."""
+        return bool(self.fabric.global_rank == 0)
+
+    @property
+    def total_steps(self) -> int:
+        steps = self.config.train.epochs * len(self.training)
+        return min(steps, self.config.train.max_steps or steps)
+
+
+class UnaugmentedSet:
+    """`TrainingSet` over the training samples, with the run's precision."""
+
+    def __init__(self, feeder: Feeder, training: Loader, fabric: Any) -> None:
+        self._feeder, self._training, self._fabric = feeder, training, fabric
+
+    def batches(self) -> Iterator[Batch]:
+        with self._fabric.autocast():
+            yield from self._feeder.reading(self._training.samples).epoch(0)
+
+
+class EngineStepper:
+    """Loss through Fabric; one backward pass and one optimiser step a batch."""
+
+    def __init__(self, wrapped: Any, optimizer: torch.optim.Optimizer, fabric: Any, batch_size: int) -> None:
+        self._wrapped, self._optimizer, self._fabric = wrapped, optimizer, fabric
+        self._channels_last = fabric.device.type == "cuda"
+        self.joined = batch_size  # samples of this step in all processes together
+        self.latest = torch.zeros(())  # the reduced loss of the latest descent, of this process
+
+    def loss(self, batch: Batch) -> StepOutput:
+        x = batch.x.contiguous(memory_format=torch.channels_last) if self._channels_last else batch.x
+        per_sample, weights, diagnostics = self._wrapped(x, batch.y, batch.domain, batch.index)
+        return StepOutput(per_sample, weights, diagnostics)
+
+    def descend(self, output: StepOutput) -> None:
+        loss = self._reduce(output)
+        self.latest = loss.detach()
+        if loss.device.type == "cpu" and not torch.isfinite(self.latest):
+            return  # no step on it: the loop stops the run when it sees this loss
+        self._optimizer.zero_grad(set_to_none=True)
+        self._fabric.backward(loss)
+        self._optimizer.step()
+
+    def _reduce(self, output: StepOutput) -> Tensor:
+        """The weighted mean over the joined batch; gradients are averaged over processes, hence their number."""
+        losses = output.per_sample_loss
+        if output.weights is not None:
+            losses = output.weights * losses
+        if self._fabric.world_size == 1:
+            return losses.mean()
+        processes: int = self._fabric.world_size
+        return losses.sum() * (processes / self.joined)
+
+
+def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunFolder, data: RunData) -> Session:
+    """Read the source parts, make the network from the seed, and put everything on the device."""
+    device, manifest = fabric.device, data.manifest
+    feeder = Feeder(data, config.train, config.seed, device, fabric.global_rank, fabric.world_size)
+    training = feeder.training(data.open_part("train"))
+    algorithm = make_algorithm(config, runtime, manifest, training, fabric)
+    optimizer = make_optimizer(algorithm, config.train, device)
+    stepper = EngineStepper(fabric.setup_module(algorithm), optimizer, fabric, config.train.batch_size)
+    graphed = runtime.graphs and _graph(algorithm, config, training, fabric)
+    return Session(
+        config=config,
+        runtime=runtime,
+        fabric=fabric,
+        folder=folder,
+        manifest=manifest,
+        algorithm=algorithm,
+        stepper=stepper,
+        optimizer=optimizer,
+        training=training,
+        training_set=UnaugmentedSet(feeder, training, fabric),
+        validation=_open_reading(feeder, data, "validation"),
+        target=_open_reading(feeder, data, "test") if runtime.oracle else None,
+        graphed=graphed,
+    )
+
+
+def make_algorithm(
+    config: RunConfig, runtime: Runtime, manifest: Manifest, training: Loader, fabric: Any
+) -> Algorithm[Any]:
+    """The network, the same in every process, and the method around it, on the device."""
+    device = fabric.device
+    seed_generators(device, config.seed, rank=0, step=-1)
+    model = config.model
+    network = build_network(
+        model.name,
+        len(manifest.classes),
+        pretrained=model.pretrained,
+        parameters=model.parameters,
+        root=runtime.root,
+    )
+    context = Context(
+        num_classes=len(manifest.classes),
+        num_domains=len(manifest.domains),
+        num_samples=training.samples.size,
+        epochs=config.train.epochs,
+        seed=config.seed,
+    )
+    algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
+    algorithm.check_processes(fabric.world_size)
+    if device.type == "cuda":
+        algorithm = algorithm.to(memory_format=torch.channels_last)
+        if fabric.world_size > 1 and config.train.sync_batchnorm:
+            algorithm = nn.SyncBatchNorm.convert_sync_batchnorm(algorithm)
+    return algorithm.to(device).train()
+
+
+def _open_reading(feeder: Feeder, data: RunData, part: str) -> Loader | None:
+    """A loader of a part, None where the split has none of it."""
+    if not (data.manifest.rows["part"] == part).any():
+        return None
+    return feeder.reading(data.open_part(part))
+
+
+def _graph(algorithm: Algorithm[Any], config: RunConfig, training: Loader, fabric: Any) -> bool:
+    size, batch = config.data.image_size, config.train.batch_size
+    same_shapes = training.settings.drop_last or len(training.samples) % batch == 0
+    if not may_graph(algorithm, fabric.device, size, same_shapes, fabric.world_size):
+        return False
+    images = torch.zeros(batch, 3, size, size, device=fabric.device).contiguous(memory_format=torch.channels_last)
+    graph_network(algorithm, images, torch.bfloat16 if config.train.precision != "32" else None)
+    return True

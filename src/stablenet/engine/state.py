@@ -1,0 +1,71 @@
+"""Where a run stands, and all of it in one checkpoint: model, method, optimiser, sums, position."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, save_tensors, take
+from stablenet.engine.session import Session
+from stablenet.engine.totals import Totals
+
+
+@dataclass
+class Position:
+    """epoch: the one in work, from 0.   batch: batches of it that are done.   step: steps done in all.
+    best_epoch: from 1, 0 before the first.   best_rank: its `validation_rank`.
+    records, oracle: bytes of the two files that belong to this position.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    best_epoch: int = 0
+    best_rank: tuple[float, float] = (float("-inf"), 0.0)
+    records: int = 0
+    oracle: int = 0
+
+
+def save_checkpoint(session: Session, position: Position, totals: Totals) -> None:
+    """Everything needed to go on from here as if nothing had happened."""
+    tensors: dict[str, Tensor] = {f"method/{k}": v for k, v in session.algorithm.state_dict().items()}
+    meta: dict[str, Any] = {"position": _plain(position), "optimizers": {}}
+    for name, optimizer in _optimizers(session).items():
+        flat, meta["optimizers"][name] = flatten_optimizer(optimizer, f"optimizer/{name}")
+        tensors |= flat
+    sums, meta["totals"] = totals.state()
+    tensors |= {f"totals/{name}": tensor for name, tensor in sums.items()}
+    save_tensors(session.folder.checkpoint, tensors, meta)
+
+
+def restore_checkpoint(session: Session, totals: Totals) -> Position:
+    """Put the session back to where its checkpoint was written."""
+    tensors, meta = load_tensors(session.folder.checkpoint)
+    session.algorithm.load_state_dict(take(tensors, "method"))
+    for name, optimizer in _optimizers(session).items():
+        restore_optimizer(optimizer, f"optimizer/{name}", tensors, meta["optimizers"][name])
+    totals.restore(take(tensors, "totals"), meta["totals"])
+    position = Position(**meta["position"])
+    rank = position.best_rank
+    position.best_rank = (float("-inf"), 0.0) if rank is None else (rank[0], rank[1])
+    return position
+
+
+def save_model(session: Session, which: str | int) -> None:
+    """What is kept after training: the predictor's weights, and how its body differs from its family's."""
+    predictor = session.algorithm.predictor()
+    meta = {"adaptation": session.algorithm.network.adaptation}
+    save_tensors(session.folder.model(which), predictor.state_dict(), meta)
+
+
+def _plain(position: Position) -> dict[str, Any]:
+    plain = asdict(position)
+    if not position.best_epoch:
+        plain["best_rank"] = None  # JSON has no infinity
+    return plain
+
+
+def _optimizers(session: Session) -> dict[str, Any]:
+    return {"engine": session.optimizer, **session.algorithm.own_optimizers()}

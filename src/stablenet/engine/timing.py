@@ -1,0 +1,66 @@
+"""Wall-clock matters, kept out of the records: what did the run, how quickly, and when a checkpoint is due."""
+
+from __future__ import annotations
+
+import platform
+import time
+
+import torch
+
+from stablenet._version import __version__
+from stablenet.engine.files import Lines
+from stablenet.engine.session import Session
+
+
+class Timing:
+    """Writes `timing.jsonl`, and knows when the next checkpoint inside an epoch is due."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lines = Lines(session.folder.timing) if session.first else None
+        self._interval = 60 * session.runtime.checkpoint_minutes
+        self._last_checkpoint = self._epoch_start = time.monotonic()
+        self._images = 0
+        if self._lines is not None:
+            self._lines.append(self._describe())
+
+    def start_epoch(self) -> None:
+        self._epoch_start = time.monotonic()
+
+    def end_epoch(self, epoch: int) -> None:
+        """epoch: from 1. Resumed epochs tell the time since they were resumed."""
+        session = self._session
+        if session.device.type == "cuda":
+            torch.cuda.synchronize(session.device)
+        if self._lines is not None:
+            seconds = time.monotonic() - self._epoch_start
+            self._lines.append({"kind": "epoch", "epoch": epoch, "seconds": seconds})
+
+    def checkpoint_due(self) -> bool:
+        """Only alone: what each of several processes holds inside an epoch is not in one checkpoint."""
+        due = time.monotonic() - self._last_checkpoint >= self._interval
+        return due and self._session.fabric.world_size == 1
+
+    def checkpoint_done(self) -> None:
+        self._last_checkpoint = time.monotonic()
+
+    def close(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+
+    def _describe(self) -> dict[str, object]:
+        session = self._session
+        device = session.device
+        name = (
+            torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+        )
+        return {
+            "kind": "session",
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "stablenet": __version__,
+            "torch": torch.__version__,
+            "device": f"{device.type}: {name}",
+            "processes": session.fabric.world_size,
+            "threads": torch.get_num_threads(),
+            "cuda_graphs": session.graphed,
+        }

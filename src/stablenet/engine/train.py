@@ -1,0 +1,248 @@
+"""The only training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from stablenet.data.order import order_epoch
+from stablenet.data.pipeline import Batch
+from stablenet.engine.config import RunConfig
+from stablenet.engine.curves import Curves
+from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
+from stablenet.engine.failures import NonFiniteLoss, explain_memory, is_out_of_memory, name_batch
+from stablenet.engine.files import Lines, hold_lock
+from stablenet.engine.folder import FAILED, FINISHED, INTERRUPTED, RUNNING, choose_folder, describe_config, open_folder
+from stablenet.engine.interrupts import Interrupted, StopRequest, watch_signals
+from stablenet.engine.optimizers import learning_rate, set_rate
+from stablenet.engine.parts import RunData, make_manifest
+from stablenet.engine.records import validation_rank
+from stablenet.engine.runs import Run, load_run
+from stablenet.engine.session import Runtime, Session, build_session
+from stablenet.engine.state import Position, restore_checkpoint, save_checkpoint, save_model
+from stablenet.engine.timing import Timing
+from stablenet.engine.totals import Totals
+from stablenet.engine.validate import evaluate_loader
+from stablenet.engine.watch import Watcher
+from stablenet.errors import UserError
+
+
+def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | None = None) -> Run:
+    """Train a config to its end, or go on with it; a finished run is returned as it is."""
+    runtime, watcher = runtime or Runtime(), watcher or Watcher()
+    fabric = start_fabric(runtime.device, config.train.precision)
+    manifest = make_manifest(config, runtime.root)
+    described = describe_config(config, manifest, runtime.root)
+    folder = choose_folder(described, config, runtime.runs, runtime.folder)
+    first = fabric.global_rank == 0
+    if not fabric.broadcast(open_folder(folder, described, manifest, runtime.resume) if first else None):
+        return load_run(folder.path)
+    alone = hold_lock(folder.lock) if first else nullcontext()
+    with alone, own_random_numbers(fabric.device), watch_signals() as stop, _explained(config):
+        data = RunData(config.data, manifest, runtime.root, watcher.decode)
+        session = build_session(config, runtime, fabric, folder, data)
+        Training(session, watcher if first else Watcher(), stop, described["hash"]).run()
+    return load_run(folder.path)
+
+
+@contextmanager
+def _explained(config: RunConfig) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise explain_memory(config) from error
+        raise
+
+
+class Training:
+    """One run from its position to its end."""
+
+    def __init__(self, session: Session, watcher: Watcher, stop: StopRequest, config_hash: str) -> None:
+        self._session, self._watcher, self._stop = session, watcher, stop
+        self._config = session.config.train
+        self._totals = Totals(session.device)
+        self._position = Position()
+        fresh = not session.folder.checkpoint.exists()
+        if not fresh:
+            self._position = restore_checkpoint(session, self._totals)
+        self._records = Lines(session.folder.records, self._position.records) if session.first else None
+        self._oracle = Lines(session.folder.oracle, self._position.oracle) if session.target and session.first else None
+        self._timing = Timing(session)
+        self._curves = Curves(session, self._position.step)
+        if fresh:
+            self._record(self._describe(config_hash))
+
+    def run(self) -> None:
+        """Train; whatever stops it leaves the folder in a state to go on from, and says why."""
+        position, total = self._position, self._session.total_steps
+        self._watcher.begin(self._session.folder.path, position.step, total)
+        self._set_status(RUNNING)
+        try:
+            while position.step < total:
+                self._run_epoch()
+            self._finish()
+        except Interrupted:
+            self._set_status(INTERRUPTED, "stopped by the user")
+            raise
+        except BaseException as error:
+            self._set_status(FAILED, f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            self._watcher.end()
+            for file in (self._records, self._oracle, self._timing, self._curves):
+                if file is not None:
+                    file.close()
+
+    def _run_epoch(self) -> None:
+        session, position = self._session, self._position
+        if position.batch == 0:
+            self._totals.clear()
+            self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
+        self._timing.start_epoch()
+        for batch in session.training.epoch(position.epoch, position.batch):
+            self._run_step(batch)
+            if position.step == session.total_steps:
+                break
+            if self._stop.asked:
+                self._interrupt()
+            if self._timing.checkpoint_due():
+                self._checkpoint()
+        self._end_epoch()
+
+    def _run_step(self, batch: Batch) -> None:
+        session, position = self._session, self._position
+        seed_generators(session.device, session.config.seed, session.fabric.global_rank, position.step)
+        set_rate(session.optimizer, learning_rate(self._config, position.epoch, position.step, session.total_steps))
+        session.stepper.joined = self._joined_size()
+        try:
+            output = session.algorithm.step(batch, session.stepper)
+        except UserError as error:
+            self._check_finite()  # a loss that was not finite is the cause of what was found now
+            where = f"at step {position.step + 1}, epoch {position.epoch + 1}, batch {position.batch + 1}"
+            raise UserError(f"{error} ({where})") from error
+        self._totals.add(position.step + 1, session.stepper.latest, output.diagnostics)
+        position.step += 1
+        position.batch += 1
+        logged = position.step % self._config.log_every == 0
+        if logged or session.device.type == "cpu":
+            self._check_finite()
+        if logged:
+            values = self._totals.latest()
+            self._record({"kind": "step", "step": position.step, "epoch": position.epoch + 1, **values})
+        self._watcher.step(position.step, position.epoch + 1, self._totals)
+
+    def _end_epoch(self) -> None:
+        session, position = self._session, self._position
+        self._check_finite()
+        self._record_solve(session.algorithm.end_epoch(position.epoch))
+        rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
+        position.epoch, position.batch = position.epoch + 1, 0
+        self._timing.end_epoch(position.epoch)
+        record = {
+            "kind": "epoch",
+            "epoch": position.epoch,
+            "step": position.step,
+            "learning_rate": rate,
+            "train": self._totals.means(),
+            "validation": self._evaluate(session.validation) if session.validation else None,
+        }
+        self._record(record)
+        self._keep_models(record)
+        self._ask_oracle()
+        self._totals.clear()
+        self._checkpoint()
+        self._watcher.epoch(record)
+
+    def _keep_models(self, record: dict[str, Any]) -> None:
+        position, session = self._position, self._session
+        rank = validation_rank(record)
+        if rank > position.best_rank or not position.best_epoch:
+            position.best_rank, position.best_epoch = rank, position.epoch
+            if session.first:
+                save_model(session, "best")
+        if session.runtime.keep_epochs and session.first:
+            save_model(session, position.epoch)
+
+    def _ask_oracle(self) -> None:
+        if self._session.target is None:
+            return
+        figures = self._evaluate(self._session.target)
+        if self._oracle is not None:
+            self._oracle.append({"kind": "oracle", "epoch": self._position.epoch, "test": figures})
+
+    def _evaluate(self, loader: Any) -> dict[str, Any]:
+        session = self._session
+        return evaluate_loader(session.algorithm.predictor(), loader, session.manifest, session.fabric)
+
+    def _finish(self) -> None:
+        session, position = self._session, self._position
+        if not session.first:
+            return
+        save_model(session, "last")
+        self._record({"kind": "end", "epoch": position.epoch, "step": position.step, "best_epoch": position.best_epoch})
+        self._set_status(FINISHED)
+        session.folder.checkpoint.unlink(missing_ok=True)
+
+    def _checkpoint(self) -> None:
+        """Never on a loss that was not finite: the one before is the last good one."""
+        self._check_finite()
+        position = self._position
+        if self._records is not None:
+            position.records = self._records.sync()
+            position.oracle = self._oracle.sync() if self._oracle else 0
+            save_checkpoint(self._session, position, self._totals)
+            self._set_status(RUNNING)
+        self._timing.checkpoint_done()
+
+    def _interrupt(self) -> None:
+        # With several processes, signals reach them at different steps: the last epoch's checkpoint has to do.
+        if self._session.fabric.world_size == 1:
+            self._checkpoint()
+        raise Interrupted
+
+    def _check_finite(self) -> None:
+        bad = self._totals.bad_step()
+        if bad is not None:
+            raise self._name_batch(bad)
+
+    def _name_batch(self, step: int) -> NonFiniteLoss:
+        training, position = self._session.training, self._position
+        batch = position.batch - (position.step - step)  # from 1; the epoch is checked before it ends
+        order = order_epoch(training.samples.domain, position.epoch, training.settings).position
+        size = training.settings.batch_size
+        rows = training.samples.row[order[(batch - 1) * size : batch * size]].tolist()
+        ids = training.samples.pixels.ids
+        return name_batch(step, position.epoch + 1, batch, [ids[row] for row in rows])
+
+    def _joined_size(self) -> int:
+        """Samples of the coming batch in all processes together; only a last one may be short."""
+        settings, samples = self._session.training.settings, self._session.training.samples
+        left = len(samples) - self._position.batch * settings.batch_size
+        return settings.batch_size if settings.balance_domains else min(settings.batch_size, left)
+
+    def _describe(self, config_hash: str) -> dict[str, Any]:
+        session = self._session
+        return {
+            "kind": "start",
+            "config_hash": config_hash,
+            "manifest_hash": session.manifest.hash,
+            "parameters": sum(p.numel() for p in session.algorithm.network.parameters()),
+            "train": len(session.training.samples),
+            "validation": len(session.validation.samples) if session.validation else 0,
+            "steps_per_epoch": len(session.training),
+        }
+
+    def _record_solve(self, told: dict[str, float]) -> None:
+        if told:
+            self._record({"kind": "solve", "epoch": self._position.epoch + 1, **told})
+
+    def _record(self, record: dict[str, Any]) -> None:
+        if self._records is not None:
+            self._records.append(record)
+            self._curves.add(record)
+
+    def _set_status(self, state: str, reason: str = "") -> None:
+        if self._session.first:
+            self._session.folder.set_status(state, self._position.epoch, self._position.step, reason)
