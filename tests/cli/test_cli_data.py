@@ -117,6 +117,18 @@ def test_options_reach_the_setting(tree: Path) -> None:
     assert str(parameters["test_dominant"]["7"]) in shown
 
 
+def test_the_data_folder_of_published_sets_is_not_taken_for_ones_own(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("split", "folder", "classic", "--root", str(tree), "--target", "west", "--out", "m.tsv")
+    monkeypatch.setenv("STABLENET_DATA", str(tree.parent))
+    assert "the source has these images" not in run("check", "m.tsv")
+    with pytest.raises(UserError, match="where is folder"):
+        run("split", "folder", "classic", "--target", "west")
+    with pytest.raises(UserError, match="pacs was not found in"):
+        run("split", "pacs", "classic", "--target", "photo")
+
+
 def test_check_fails_on_a_broken_promise(tree: Path) -> None:
     run("split", "folder", "classic", "--root", str(tree), "--target", "west", "--out", "m.tsv")
     manifest = Manifest.load(Path("m.tsv"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,9 @@ app.command()(prepare)
 Root = Annotated[
     Path | None,
     typer.Option(
-        "--root", envvar="STABLENET_DATA", help="Folder or archive of the source, or the folder that holds it."
+        "--root",
+        help="Folder or archive of the source, or the folder that holds it; published data sets are also looked for "
+        "in STABLENET_DATA.",
     ),
 ]
 ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablenet data split`.")]
@@ -118,7 +121,7 @@ def _split(source: str, setting: str, root: Path | None, out: Path | None, seed:
     from stablenet.data.settings import split_table
     from stablenet.data.sources import read_source
 
-    table = read_source(source, root)
+    table = read_source(source, root or _default_root(source))
     manifest = split_table(table, setting, seed, **given)
     path = out or Path("splits") / _name(manifest)
     _refuse_source_folder(path, table)
@@ -141,6 +144,7 @@ def check(manifest: ManifestFile, root: Root = None) -> None:
     from stablenet.data.sources import read_source
 
     loaded = Manifest.load(manifest)
+    root = root or _default_root(loaded.source)
     table = read_source(loaded.source, root) if root is not None else None
     findings = check_manifest(loaded, table)
     Console().print(tabulate_findings(findings))
@@ -176,6 +180,7 @@ def show(
 def _write_sheet(manifest: Manifest, root: Path | None, sheet: Path) -> None:
     from stablenet.data.sources import SOURCES, read_source
 
+    root = root or _default_root(manifest.source)
     if root is None and SOURCES[manifest.source].needs_root:
         typer.echo("no contact sheet: give the source's folder with --root to see its images")
         return
@@ -185,6 +190,14 @@ def _write_sheet(manifest: Manifest, root: Path | None, sheet: Path) -> None:
 
     write_contact_sheet(manifest, table, sheet)
     typer.echo(f"contact sheet: {sheet}")
+
+
+def _default_root(source: str) -> Path | None:
+    """STABLENET_DATA holds the published data sets; a user's own images are never looked for there."""
+    from stablenet.data.sources import SOURCES
+
+    folder = os.environ.get("STABLENET_DATA")
+    return Path(folder) if folder and SOURCES[source].counts else None
 
 
 def _parse_domains(option: str, values: list[str] | None, setting: str) -> Any:

@@ -72,6 +72,13 @@ def test_idx_files_that_are_broken(tmp_path: Path) -> None:
         read_idx(path)
 
 
+def test_images_and_labels_must_belong_together(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.zeros(19, np.uint8))))
+    with pytest.raises(UserError, match=r"holds \(20, 28, 28\) values where its labels need \(19, 28, 28\)"):
+        read_source("mnist", tmp_path).read_digits()
+
+
 def test_missing_mnist_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train-labels-idx1-ubyte.gz was not found .* `stablenet data download mnist`"):
         read_source("mnist", tmp_path)

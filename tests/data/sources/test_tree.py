@@ -80,5 +80,7 @@ def test_names_match_whatever_their_spelling() -> None:
     assert fold("Art-painting_") == "artpainting"
     with pytest.raises(UserError, match=r"x lacks the domains photo: found art and the unknown foto; rename"):
         match_names("domains", ["art", "foto"], {"art_painting": ("art",), "photo": ()}, Path("x"))
+    with pytest.raises(UserError, match="x holds the unknown domains foto: expected photo alone"):
+        match_names("domains", ["photo", "foto"], {"photo": ()}, Path("x"))
     with pytest.raises(UserError, match="under two names: art, Art_Painting"):
         match_names("domains", ["art", "Art_Painting"], {"art_painting": ("art",)}, Path("x"))

@@ -53,7 +53,14 @@ def read_digit_rows(root: Path) -> pd.DataFrame:
 
 def read_digits(root: Path) -> NDArray[np.uint8]:
     """All digits, (n, 28, 28) uint8, training images first, in the order of `read_digit_rows`."""
-    return np.concatenate([read_idx(_find_file(root, stem + _IMAGES)) for stem in _FILES.values()])
+    images = []
+    for stem in _FILES.values():
+        path = _find_file(root, stem + _IMAGES)
+        images.append(read_idx(path))
+        labels = read_idx(_find_file(root, stem + _LABELS))
+        if images[-1].shape != (len(labels), SIDE, SIDE):
+            raise UserError(f"{path} holds {images[-1].shape} values where its labels need ({len(labels)}, 28, 28)")
+    return np.concatenate(images)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -78,9 +85,7 @@ def _find_file(root: Path, stem: str) -> Path:
         for path in (place / f"{stem}.gz", place / stem):
             if path.is_file():
                 return path
-    raise UserError(
-        f"{stem}.gz was not found in {root} or its folder mnist: `stablenet data download mnist` gets it"
-    )
+    raise UserError(f"{stem}.gz was not found in {root} or its folder mnist: `stablenet data download mnist` gets it")
 
 
 SOURCE = Source(
@@ -88,13 +93,9 @@ SOURCE = Source(
     title="MNIST: 60,000 + 10,000 handwritten digits",
     origin="LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist",
     licence="CC BY-SA 3.0",
-    layouts=(
-        "train-|t10k-images-idx3-ubyte[.gz] and -labels-idx1-ubyte[.gz], also below mnist/ or MNIST/raw/",
-    ),
+    layouts=("train-|t10k-images-idx3-ubyte[.gz] and -labels-idx1-ubyte[.gz], also below mnist/ or MNIST/raw/",),
     read=read,
     counts={"train": 60_000, "test": 10_000},
-    downloads=tuple(
-        Download(url=_MIRROR + file, file=f"mnist/{file}", md5=md5) for file, md5 in _MD5.items()
-    ),
+    downloads=tuple(Download(url=_MIRROR + file, file=f"mnist/{file}", md5=md5) for file, md5 in _MD5.items()),
     by_hand="fetch the four IDX files and put them into the folder mnist",
 )

@@ -45,13 +45,12 @@ def _read_domain(tree: Tree, folder: str, domain: str) -> list[dict[str, object]
     refuse_empty((f"{folder}/{name}" for name in classes if name not in full), tree.root)
     return [
         {
-            "id": f"{domain}/{classes[name]}/{PurePosixPath(file).stem}",
+            "id": f"{domain}/{classes[file.split('/')[1]]}/{PurePosixPath(file).stem}",
             "path": tree.prefix + file,
-            "label": CLASSES.index(classes[name]),
+            "label": CLASSES.index(classes[file.split("/")[1]]),
             "domain": DOMAINS.index(domain),
         }
         for file in files
-        if (name := file.split("/")[1]) in classes
     ]
 
 

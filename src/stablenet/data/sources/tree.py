@@ -64,20 +64,22 @@ def find_tree(root: Path, name: str, begins: Begins, expected: str) -> Tree:
     raise UserError(f"{name} was not found in {root}, which holds {_some(there)}: expected {expected}")
 
 
-def match_names(kind: str, found: Iterable[str], accepted: Mapping[str, Sequence[str]], place: Path) -> dict[str, str]:
-    """Folder names to the data set's own names, one to one; anything missing is the user's to rename.
+def match_names(kind: str, found: Sequence[str], accepted: Mapping[str, Sequence[str]], place: Path) -> dict[str, str]:
+    """Folder names to the data set's own names, one to one; anything missing or strange is the user's to mend.
 
     accepted: own name -> the spellings it may have besides itself.
     """
-    spellings = {fold(s): own for own, others in accepted.items() for s in (own, *others)}
+    spellings = {fold(spelling): own for own, others in accepted.items() for spelling in (own, *others)}
     names = {name: spellings[fold(name)] for name in found if fold(name) in spellings}
     missing = [own for own in accepted if own not in names.values()]
+    strange = [name for name in found if name not in names]
     if missing:
-        strange = [name for name in found if name not in names]
+        unknown = f" and the unknown {_some(strange)}" if strange else ""
         raise UserError(
-            f"{place} lacks the {kind} {', '.join(missing)}: found {_some(names)}"
-            f"{f' and the unknown {_some(strange)}' if strange else ''}; rename or add the folder"
+            f"{place} lacks the {kind} {', '.join(missing)}: found {_some(names)}{unknown}; rename or add the folder"
         )
+    if strange:
+        raise UserError(f"{place} holds the unknown {kind} {_some(strange)}: expected {', '.join(accepted)} alone")
     if len(set(names.values())) < len(names):
         raise UserError(f"{place} holds the same {kind} under two names: {_some(names)}; keep one of them")
     return names
