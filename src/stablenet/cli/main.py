@@ -9,6 +9,9 @@ import typer
 
 from stablenet._version import __version__
 from stablenet.cli import data
+from stablenet.cli.list import list_parts
+from stablenet.cli.runs import runs
+from stablenet.cli.train import train
 from stablenet.errors import UserError
 
 app = typer.Typer(
@@ -18,6 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.command()(train)
+app.command()(runs)
+app.command("list")(list_parts)
 
 
 def _print_version(asked: bool) -> None:

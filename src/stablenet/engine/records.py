@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
 def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
     """How good an epoch's record is by source validation alone: accuracy, then the smaller loss.
 
-    Of equal ranks the earlier epoch is the better one. Without a validation part all epochs but the last rank alike,
-    so the number of the epoch decides.
+    Of equal ranks the earlier epoch is the better one. Without a validation part the latest epoch is the best.
     """
     validation = record["validation"]
     if validation is None:
         return float(record["epoch"]), 0.0
     return float(validation["accuracy"]), -float(validation["loss"])
+
+
+def find_best(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The epoch record of the best source validation, None before the first validated epoch."""
+    epochs = [record for record in records if record["kind"] == "epoch" and record["validation"]]
+    return max(epochs, key=validation_rank) if epochs else None

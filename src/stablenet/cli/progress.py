@@ -1,0 +1,87 @@
+"""The bar of `stablenet train`: time left, loss, effective sample size, dependence. Refreshed rarely: it waits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from stablenet.engine.records import find_best
+from stablenet.engine.runs import Run
+from stablenet.engine.totals import Totals
+from stablenet.engine.watch import Watcher
+
+READ_SECONDS = 2.0  # between two looks at the figures, each of which makes the host wait for the device
+BAR_SECONDS = 0.2  # between two movements of the bar
+
+
+class Bar(Watcher):
+    """A bar over all steps, and a line for every epoch."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        self._progress = Progress(*columns, TextColumn("{task.fields[figures]}"), console=self._console)
+        self._task: TaskID | None = None
+        self._decoding: TaskID | None = None
+        self._last_read = self._last_move = 0.0
+        self.steps_done = 0
+        self._epoch = 0
+
+    def decode(self, done: int, total: int) -> None:
+        if self._decoding is None:
+            self._progress.start()
+            self._decoding = self._progress.add_task("decoding images", total=total, figures="")
+        self._progress.update(self._decoding, completed=done)
+
+    def begin(self, folder: Path, done: int, total: int) -> None:
+        self.steps_done = done
+        self._console.print(f"{'resuming' if done else 'training'} in {folder}", highlight=False, soft_wrap=True)
+        self._progress.start()
+        self._task = self._progress.add_task("epoch 1", total=total, completed=done, figures="")
+
+    def step(self, step: int, epoch: int, totals: Totals) -> None:
+        assert self._task is not None
+        self.steps_done = step
+        now = time.monotonic()
+        if now - self._last_read >= READ_SECONDS:
+            self._last_read = now
+            self._progress.update(self._task, figures=describe_figures(totals.latest()))
+        if now - self._last_move >= BAR_SECONDS:
+            self._last_move = now
+            self._progress.update(self._task, completed=step, description=f"epoch {epoch}")
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        validation = record["validation"]
+        told = f"accuracy {validation['accuracy']:.1%}, loss {validation['loss']:.3f}" if validation else "none"
+        train = describe_figures(record["train"])
+        self._console.print(f"epoch {record['epoch']:3d}  {train}  ·  validation: {told}", highlight=False)
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._progress.update(self._task, completed=self.steps_done)
+        self._progress.stop()
+
+    def print_end(self, run: Run) -> None:
+        """One result: where it is, and how good it is by source validation."""
+        best = find_best(run.records)
+        how = "no validation part"
+        if best is not None:
+            how = f"best source validation {best['validation']['accuracy']:.1%} after epoch {best['epoch']}"
+        word = "trained" if self._task is not None else "finished before, nothing to do"
+        Console(highlight=False, soft_wrap=True).print(f"{word}: {how}\n{run.path}", markup=False)
+
+
+def describe_figures(values: dict[str, float]) -> str:
+    """loss 0.42  acc 87%  ess 61%  dependence 9.7 → 6.6"""
+    parts = [f"loss {values['loss']:.3f}"]
+    if "accuracy" in values:
+        parts.append(f"acc {values['accuracy']:.0%}")
+    if "ess_ratio" in values:
+        parts.append(f"ess {values['ess_ratio']:.0%}")
+    if "dependence_after" in values:
+        parts.append(f"dependence {values['dependence_before']:.3g} → {values['dependence_after']:.3g}")
+    return "  ".join(parts)
