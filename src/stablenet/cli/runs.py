@@ -33,7 +33,15 @@ def tabulate_runs(folder: Path) -> Table:
     from stablenet.engine.records import find_best
     from stablenet.engine.runs import list_runs
 
-    table = Table(Column("run", overflow="fold"), "method", "seed", "state", "epochs", "best validation", title=f"runs in {folder}")
+    table = Table(
+        Column("run", overflow="fold"),
+        "method",
+        "seed",
+        "state",
+        "epochs",
+        "best validation",
+        title=f"runs in {folder}",
+    )
     for run in list_runs(folder):
         status = run.status
         best = find_best(run.records)
