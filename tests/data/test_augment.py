@@ -134,3 +134,30 @@ def test_images_that_allow_no_crop_fall_back_to_the_centre(height, width):
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(UserError, match=message):
         AugmentSettings(**settings)
+
+
+def _check_compiled(device):
+    pixels, key = _pixels().to(device), combine(3, 1, torch.arange(24)).to(device)
+    expected = Augment(16, Normalization())(pixels, key)
+    compiled = Augment(16, Normalization(), compiled=True)(pixels, key)
+    torch.testing.assert_close(compiled, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler itself
+def test_compiling_changes_nothing():
+    _check_compiled("cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_compiling_changes_nothing_on_a_gpu():
+    _check_compiled("cuda")
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_what_the_processor_gives():
+    pixels, key = _pixels(), combine(3, 1, torch.arange(24))
+    for transform in (Augment(16, Normalization()), Resize(16, Normalization())):
+        found = transform(pixels.cuda(), key.cuda())
+        torch.testing.assert_close(found.cpu(), transform(pixels, key), atol=1e-4, rtol=0)

@@ -113,6 +113,16 @@ def test_processes_together_see_the_batches_of_one(store, manifest, world_size, 
         torch.testing.assert_close(torch.cat([part.x for part in slices]), batch.x, atol=1e-5, rtol=0)
 
 
+def test_processes_without_a_sample_in_the_last_batch_get_an_empty_one(store, manifest):
+    """All processes must take equally many steps."""
+    samples = read_part(store, manifest, "train")
+    for transform in (Augment(5, PLAIN), Resize(5, PLAIN)):
+        options = {"batch_size": 4, "world_size": 4}
+        sizes = [[len(b.x) for b in _loader(samples, transform, rank=rank, **options).epoch(0)] for rank in range(4)]
+        assert [size[-1] for size in sizes] == [0, 0, 0, 1]
+        assert {len(size) for size in sizes} == {8}
+
+
 def test_a_sample_met_twice_in_an_epoch_is_augmented_anew():
     pixels = torch.randint(0, 256, (5, 9, 9, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     domain = torch.tensor([0, 1, 1, 1, 1])

@@ -54,7 +54,8 @@ def _blend_step(images: Tensor, factors: Tensor, change: Tensor, due: Tensor) ->
 def shift_hue(images: Tensor, turns: Tensor) -> Tensor:
     """Turn every colour of an image around the colour circle.   images: (b, 3, h, w).   turns: (b,)."""
     red, green, blue = images.unbind(1)
-    low, high = torch.aminmax(images, dim=1)
+    low = torch.minimum(torch.minimum(red, green), blue)  # plane by plane: reductions over three are slow
+    high = torch.maximum(torch.maximum(red, green), blue)
     chroma = high - low
     safe = torch.where(chroma > 0, chroma, 1.0)
     from_red = (green - blue) / safe
@@ -64,6 +65,7 @@ def shift_hue(images: Tensor, turns: Tensor) -> Tensor:
     hue = hue + 6 * turns.view(-1, 1, 1)
     channels = []
     for offset in (5, 3, 1):  # HSV to RGB in closed form: value less chroma times a trapezoid of the hue
-        sector = torch.remainder(hue + offset, 6)
+        sector = hue + offset
+        sector = sector - 6 * torch.floor(sector / 6)
         channels.append(high - chroma * torch.minimum(sector, 4 - sector).clamp(0, 1))
     return torch.stack(channels, 1)
