@@ -39,7 +39,7 @@ class Server:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/file"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         asked = handler.headers.get("Range")
@@ -156,6 +156,7 @@ def test_without_a_network_it_says_what_to_do_by_hand(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"Connection refused.*by hand: fetch x at its home") as caught:
         download_source(source(url), tmp_path)
     assert f"{url} as {tmp_path / 'sub/x.bin'}" in str(caught.value)
+    assert list(tmp_path.iterdir()) == [], "nothing is made where nothing came"
 
 
 def test_no_public_download(tmp_path: Path) -> None:

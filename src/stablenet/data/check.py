@@ -145,7 +145,8 @@ def _check_class_ratios(manifest: Manifest, source: pd.DataFrame) -> Finding:
         pairs = list(zip(sorted(found.values()), wanted, strict=True))
         if not all(have == want or (lacking and have < want) for have, want in pairs):
             wrong.append(name)
-    detail = f"ratio {parameters['ratio']}{', shortfall noted' if lacking else ''}; not in {wrong or 'none'}"
+    said = f"{', shortfall noted' if lacking else ''}{', not by ' + ', '.join(wrong) if wrong else ''}"
+    detail = f"ratio {parameters['ratio']}{said}"
     return Finding("every class keeps the ratio", not wrong, detail)
 
 

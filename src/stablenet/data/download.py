@@ -45,7 +45,6 @@ def fetch_file(download: Download, folder: Path, progress: Progress) -> Path:
         return path
     part = path.with_name(f"{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         _fetch(download, part, progress)
     except OSError as error:
         if isinstance(error, urllib.error.URLError | TimeoutError | ConnectionError):
@@ -74,6 +73,7 @@ def _fetch(download: Download, part: Path, progress: Progress) -> None:
         done = done if resumed else 0
         length = response.headers.get("Content-Length")
         total = done + int(length) if length else None
+        part.parent.mkdir(parents=True, exist_ok=True)
         with part.open("ab" if resumed else "wb") as file:
             while block := response.read(_BLOCK):
                 file.write(block)
