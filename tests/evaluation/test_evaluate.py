@@ -8,7 +8,7 @@ import pytest
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run
-from tests.evaluation.conftest import BEST_EPOCH, LAST_EPOCH, random_network
+from tests.made_run import BEST_EPOCH, LAST_EPOCH, random_network
 
 
 def lines(path):

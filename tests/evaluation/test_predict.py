@@ -7,7 +7,7 @@ from PIL import Image
 
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import find_broken, find_device, predict_images, predict_part, read_pixels
-from tests.evaluation.conftest import random_network
+from tests.made_run import random_network
 
 
 @pytest.fixture(scope="module")
