@@ -11,27 +11,42 @@ from stablenet.weighting.forms import Form, WeightMeasure, centre_for, measure_w
 ROWS_AT_ONCE = 16_384
 
 
-class DirectPairs:
-    """D(w) = Σ_{i<j} ‖Σ_ij‖²_F over feature pairs (Eq. learning_weight) and its gradient, from Σ itself.
+class DirectBlocks:
+    """D(w) = ½ Σ_ab Σ_ab² over the columns a, b that have nothing in common, and its gradient, from Σ itself.
 
-    u: (n, m, q).   Each evaluation costs 2·n·(m·q)² multiply-adds.
+    With columns in blocks that is Σ_{i<j} ‖Σ_ij‖²_F, and the blocks may differ in width: a one-hot category, or a
+    feature with all its functions, is one block. A function of several features belongs to all of theirs.
+    rows: (n, k), kept as it is; in the `covariance` form centre it first (see `centre_for`).
+    related: (k, k) boolean, symmetric: True for two columns that are not to be made independent.
+    Each evaluation costs 2·n·k² multiply-adds.
     """
 
-    def __init__(self, u: Tensor, form: Form) -> None:
+    def __init__(self, rows: Tensor, related: Tensor, form: Form) -> None:
         self.form = form
-        self.n, self.m, self.q = u.shape
-        self._rows = centre_for(form, u).reshape(self.n, -1)
+        self._rows = rows
+        self._related = related
 
     def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """w: (n,).   Returns D, a scalar, and ∂D/∂w (n,)."""
         a = measure_weights(w, self.form)
         mean = self._rows.T @ a.v
-        off = weighted_covariance(self._rows, a, mean)
-        clear_diagonal_blocks(off, self.m, self.q)
+        off = weighted_covariance(self._rows, a, mean).masked_fill_(self._related, 0.0)
         grad_d = torch.cat([((part @ off) * part).sum(1) for part in self._rows.split(ROWS_AT_ONCE)])
         grad_v = self._rows @ (off @ mean) * (-2 * a.c)
         value = 0.5 * off.square().sum()
         return value, pull_back(w, a.s * grad_d, a.s * grad_v, self.form)
+
+
+class DirectPairs(DirectBlocks):
+    """D(w) over feature pairs (Eq. learning_weight) and its gradient: blocks of q functions each.
+
+    u: (n, m, q).   Each evaluation costs 2·n·(m·q)² multiply-adds.
+    """
+
+    def __init__(self, u: Tensor, form: Form) -> None:
+        n, m, q = u.shape
+        blocks = torch.arange(m, device=u.device).repeat_interleave(q)
+        super().__init__(centre_for(form, u).reshape(n, -1), blocks[:, None] == blocks, form)
 
 
 class DirectLabelPairs:
@@ -63,8 +78,3 @@ def weighted_covariance(rows: Tensor, a: WeightMeasure, mean: Tensor) -> Tensor:
     for part, d in zip(rows.split(ROWS_AT_ONCE), a.d.split(ROWS_AT_ONCE), strict=True):
         total.addmm_((part * d[:, None]).T, part)
     return total.sub_(torch.outer(mean, mean), alpha=a.c).mul_(a.s)
-
-
-def clear_diagonal_blocks(sigma: Tensor, m: int, q: int) -> None:
-    """Zero, in place, the blocks of Σ (m·q, m·q) in which a feature meets itself."""
-    sigma.view(m, q, m, q).diagonal(dim1=0, dim2=2).zero_()
