@@ -9,7 +9,10 @@ import typer
 
 from stablenet._version import __version__
 from stablenet.cli import data
+from stablenet.cli.evaluate import evaluate
+from stablenet.cli.export import export
 from stablenet.cli.list import list_parts
+from stablenet.cli.predict import predict
 from stablenet.cli.runs import runs
 from stablenet.cli.train import train
 from stablenet.errors import UserError
@@ -22,6 +25,9 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command()(train)
+app.command()(evaluate)
+app.command()(predict)
+app.command()(export)
 app.command()(runs)
 app.command("list")(list_parts)
 

@@ -4,7 +4,7 @@ Beside the run's own files go
 
     evaluation.jsonl                        one line per evaluation; the last one of a rule and part counts
     oracle-evaluation.jsonl                 the same for the rule `oracle`, which looks at the target to choose
-    predictions-<rule>-<part>.parquet       id, domain, class, predicted, right, probability, p_<class> for all classes
+    predictions-<rule>-<part>.parquet       id, domain, class, right, predicted, probability, p_<class> for all classes
 
 A line is {"kind": "evaluation", "rule", "epoch", "part", "config_hash", "manifest_hash", "predictions", "figures"}.
 """

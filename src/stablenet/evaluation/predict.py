@@ -91,15 +91,16 @@ def read_pixels(path: Path, side: int | None) -> Tensor:
     return torch.tensor(array)
 
 
-def find_broken(paths: Sequence[Path], side: int | None) -> list[str]:
-    """One sentence for every file that cannot be read as an image."""
+def find_broken(paths: Sequence[Path], side: int | None) -> dict[Path, str]:
+    """The files that cannot be read as images, each with one sentence."""
 
-    def try_one(path: Path) -> str | None:
+    def try_one(path: Path) -> str:
         try:
             read_pixels(path, side)
         except UserError as error:
             return str(error)
-        return None
+        return ""
 
     with ThreadPoolExecutor() as pool:
-        return [message for message in pool.map(try_one, paths) if message]
+        messages = pool.map(try_one, paths)
+        return {path: message for path, message in zip(paths, messages, strict=True) if message}

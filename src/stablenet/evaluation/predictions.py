@@ -62,36 +62,49 @@ def _find_worst_group(predictions: Predictions, domains: Sequence[str], classes:
 
 
 def tabulate(predictions: Predictions, manifest: Manifest) -> pd.DataFrame:
-    """One row per sample: id, domain, class, predicted, right, probability of the prediction, p_<class> for all."""
-    probabilities = predictions.probabilities.numpy()
+    """One row per sample: id, domain, class, right, predicted, its probability, p_<class> for all classes."""
     classes, domains = np.array(manifest.classes, object), np.array(manifest.domains, object)
-    predicted = predictions.logits.argmax(1).numpy()
-    truth = predictions.y.numpy()
-    return pd.DataFrame(
+    rows = pd.DataFrame(
         {
             "id": list(predictions.ids),
             "domain": domains[predictions.domain.numpy()],
-            "class": classes[truth],
-            "predicted": classes[predicted],
-            "right": predicted == truth,
-            "probability": probabilities.max(1),
-            **name_probabilities(probabilities, manifest.classes),
+            "class": classes[predictions.y.numpy()],
+            "right": (predictions.logits.argmax(1) == predictions.y).numpy(),
         }
     )
+    return add_predictions(rows, predictions.logits, manifest.classes)
 
 
-def name_probabilities(probabilities: Any, classes: Sequence[str]) -> dict[str, Any]:
+def add_predictions(rows: pd.DataFrame, logits: Tensor, classes: Sequence[str]) -> pd.DataFrame:
+    """The rows with predicted, probability and p_<class>; columns of these names that were there are replaced."""
+    probabilities = logits.double().softmax(1).float().numpy()
+    names = np.array(classes, object)
+    columns: dict[str, Any] = {
+        "predicted": names[probabilities.argmax(1)],
+        "probability": probabilities.max(1),
+        **_name_probabilities(probabilities, classes),
+    }
+    kept = rows[[column for column in rows.columns if column not in columns]]
+    return pd.concat([kept, pd.DataFrame(columns, index=rows.index)], axis=1)
+
+
+def _name_probabilities(probabilities: Any, classes: Sequence[str]) -> dict[str, Any]:
     """One column p_<class> per class from an array (n, classes)."""
     return {f"{PREFIX}{name}": probabilities[:, number] for number, name in enumerate(classes)}
 
 
+def check_table_path(path: Path) -> None:
+    """Tables are CSV or Parquet."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise UserError(f"predictions are written as .csv or .parquet, got {path.name!r}")
+
+
 def save_table(table: pd.DataFrame, path: Path) -> None:
     """CSV or Parquet, as the file's ending says, whole or not at all."""
-    writers = {".csv": lambda p: table.to_csv(p, index=False), ".parquet": lambda p: table.to_parquet(p, index=False)}
-    if path.suffix.lower() not in writers:
-        raise UserError(f"predictions are written as .csv or .parquet, got {path.name!r}")
+    check_table_path(path)
+    write = table.to_csv if path.suffix.lower() == ".csv" else table.to_parquet
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, writers[path.suffix.lower()])
+        write_whole(path, lambda partial: write(partial, index=False))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
