@@ -107,9 +107,7 @@ def _check_rows(name: str, rows: pd.DataFrame) -> None:
         raise UserError(f"no images found for {name}")
     repeated = rows.loc[rows["id"].duplicated(), "id"]
     if len(repeated):
-        raise UserError(
-            f"{len(repeated)} ids of {name} occur more than once, for example {repeated.iloc[0]!r}"
-        )
+        raise UserError(f"{len(repeated)} ids of {name} occur more than once, for example {repeated.iloc[0]!r}")
 
 
 def _check_range(name: str, column: str, values: pd.Series[int], size: int) -> None:

@@ -53,9 +53,7 @@ def read_source(name: str, root: Path | None) -> Table:
     if not source.needs_root:
         return source.read(Path())
     if root is None:
-        raise UserError(
-            f"where is {name}? Give its folder or archive with --root or the variable STABLENET_DATA"
-        )
+        raise UserError(f"where is {name}? Give its folder or archive with --root or the variable STABLENET_DATA")
     if not root.exists():
         raise UserError(f"{root} does not exist: give the folder or archive that holds {name}")
     return source.read(root)

@@ -27,9 +27,7 @@ def read(root: Path) -> ImageTable:
     tree = find_tree(root, "bsds500", _holds_images, _LAYOUTS[0])
     train = [file for file in tree.images if "/" not in file or file.startswith("train/")]
     if len(train) != COUNT:
-        raise UserError(
-            f"{tree.root} holds {len(train)} training images of BSDS500 where {COUNT} are published"
-        )
+        raise UserError(f"{tree.root} holds {len(train)} training images of BSDS500 where {COUNT} are published")
     names = sorted(PurePosixPath(file).stem for file in train)
     records: list[dict[str, object]] = [
         {
@@ -67,8 +65,6 @@ SOURCE = Source(
     layouts=_LAYOUTS,
     read=read,
     counts={"train": COUNT},
-    downloads=(
-        Download(url="https://github.com/BIDS/BSDS500/archive/refs/heads/master.zip", file="bsds500.zip"),
-    ),
+    downloads=(Download(url="https://github.com/BIDS/BSDS500/archive/refs/heads/master.zip", file="bsds500.zip"),),
     by_hand="fetch BSDS500 from the Berkeley Computer Vision group or its GitHub mirror BIDS/BSDS500",
 )

@@ -64,9 +64,7 @@ def _sorted_names(kind: str, names: Iterable[str], place: Path) -> list[str]:
         spellings[fold(name)].add(name)
     doubled = [sorted(group) for group in spellings.values() if len(group) > 1]
     if doubled:
-        raise UserError(
-            f"{place} names one {kind} differently: {' and '.join(doubled[0])}; rename them alike"
-        )
+        raise UserError(f"{place} names one {kind} differently: {' and '.join(doubled[0])}; rename them alike")
     return sorted(name for group in spellings.values() for name in group)
 
 

@@ -26,9 +26,7 @@ def read(root: Path) -> ImageTable:
     """Ids are paths in the layout found; the layouts name their files differently and cannot be matched."""
     known = {fold(name) for own, others in _SPELLINGS.items() for name in (own, *others)}
     tree = find_tree(root, "vlcs", lambda _, names: len(known & names) >= 2, _LAYOUTS[0])
-    domains = match_names(
-        "domains", sorted({file.split("/")[0] for file in tree.images}), _SPELLINGS, tree.root
-    )
+    domains = match_names("domains", sorted({file.split("/")[0] for file in tree.images}), _SPELLINGS, tree.root)
     records = []
     for folder, domain in domains.items():
         records += _read_domain(tree, folder, DOMAINS.index(domain))
