@@ -95,6 +95,8 @@ class EngineStepper:
     def __init__(self, wrapped: Any, optimizer: torch.optim.Optimizer, fabric: Any, batch_size: int) -> None:
         self._wrapped, self._optimizer, self._fabric = wrapped, optimizer, fabric
         self._channels_last = fabric.device.type == "cuda"
+        # Looking costs nothing here; elsewhere it means waiting for the device, or for other processes.
+        self._guarded = fabric.device.type == "cpu" and fabric.world_size == 1
         self.joined = batch_size  # samples of this step in all processes together
         self.latest = torch.zeros(())  # the reduced loss of the latest descent, of this process
 
@@ -106,7 +108,7 @@ class EngineStepper:
     def descend(self, output: StepOutput) -> None:
         loss = self._reduce(output)
         self.latest = loss.detach()
-        if loss.device.type == "cpu" and not torch.isfinite(self.latest):
+        if self._guarded and not torch.isfinite(self.latest):
             return  # no step on it: the loop stops the run when it sees this loss
         self._optimizer.zero_grad(set_to_none=True)
         self._fabric.backward(loss)

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 
 GOOD = -1  # no loss so far was NaN or infinite
 
 
 class Totals:
-    """Means over an epoch, the latest values, and the first step whose loss was not finite."""
+    """Means over an epoch, the latest values, and the first step whose loss was not finite.
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    processes: how many train together; their values are averaged, so that all see the same.
+    """
+
+    def __init__(self, device: torch.device, processes: int = 1) -> None:
+        self._device, self._processes = device, processes
         self._names: tuple[str, ...] = ()
         self._bad_step = torch.full((), GOOD, dtype=torch.int64, device=device)
         self.clear()
@@ -27,6 +31,9 @@ class Totals:
         """Take in one step's scalars; NaN among the diagnostics counts for nothing."""
         names = ("loss", *diagnostics)
         values = torch.stack([loss.detach().float(), *(value.detach().float() for value in diagnostics.values())])
+        if self._processes > 1:
+            dist.all_reduce(values)
+            values = values / self._processes
         if not self._sums.numel():
             self._names, self._sums, self._counts = names, torch.zeros_like(values), torch.zeros_like(values)
         assert names == self._names, f"diagnostics changed from {self._names} to {names}"

@@ -62,7 +62,7 @@ class Training:
     def __init__(self, session: Session, watcher: Watcher, stop: StopRequest, config_hash: str) -> None:
         self._session, self._watcher, self._stop = session, watcher, stop
         self._config = session.config.train
-        self._totals = Totals(session.device)
+        self._totals = Totals(session.device, session.fabric.world_size)
         self._position = Position()
         fresh = not session.folder.checkpoint.exists()
         if not fresh:

@@ -1,0 +1,303 @@
+"""The loop: one seed one result, uniform weights equal ERM, target unseen, failures."""
+
+import errno
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from stablenet.algorithms import StableNet
+from stablenet.data.pipeline import Loader
+from stablenet.engine import parts, state
+from stablenet.engine.interrupts import Interrupted
+from stablenet.engine.runs import load_run
+from stablenet.engine.session import EngineStepper
+from stablenet.engine.watch import Watcher
+from stablenet.errors import UserError
+from tests.engine.tiny import tiny_config, tiny_run
+
+
+def read(folder, name="records.jsonl"):
+    return (folder / name).read_bytes()
+
+
+def epochs(run):
+    return [record for record in run.records if record["kind"] == "epoch"]
+
+
+def test_trains_and_records(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet")
+    kinds = [record["kind"] for record in run.records]
+    assert kinds.count("epoch") == 3
+    assert kinds[0] == "start"
+    assert kinds[-1] == "end"
+    assert [r["step"] for r in run.records if r["kind"] == "step"] == list(range(2, 22, 2))
+    assert run.status["state"] == "finished"
+    assert epochs(run)[-1]["train"]["loss"] < epochs(run)[0]["train"]["loss"]
+    assert [round(r["learning_rate"], 6) for r in epochs(run)] == [0.02, 0.02, 0.002]
+    assert not (run.path / "checkpoint.safetensors").exists()
+    assert not (run.path / "oracle.jsonl").exists()
+
+
+def test_learns(tmp_path):
+    run = tiny_run(tmp_path / "run", "erm", "train.epochs=12", "train.milestones=[]", "model.parameters.dropout=0.0")
+    assert epochs(run)[-1]["train"]["accuracy"] > 0.9
+
+
+def test_best_model_is_that_of_the_best_validation(tmp_path):
+    run = tiny_run(tmp_path / "run", keep_epochs=True)
+    ranks = [(r["validation"]["accuracy"], -r["validation"]["loss"]) for r in epochs(run)]
+    best = ranks.index(max(ranks)) + 1
+    assert run.records[-1]["best_epoch"] == best
+    kept = load_file(run.path / f"epoch-{best:04d}.safetensors")
+    assert all(torch.equal(value, kept[name]) for name, value in run.model.state_dict().items())
+    last = load_file(run.path / "epoch-0003.safetensors")
+    assert all(torch.equal(v, last[name]) for name, v in run.load_model("last").state_dict().items())
+
+
+def test_one_seed_one_result(tmp_path):
+    outside = torch.get_rng_state()
+    first, second = (tiny_run(tmp_path / name, "stablenet") for name in "ab")
+    other = tiny_run(tmp_path / "c", "stablenet", "seed=1", "data.split_seed=0")
+    assert torch.equal(torch.get_rng_state(), outside)  # nobody's random numbers were touched
+    assert read(first.path) == read(second.path)
+    assert read(first.path, "last.safetensors") == read(second.path, "last.safetensors")
+    assert epochs(first) != epochs(other)
+
+
+@pytest.mark.parametrize("solve", ["batch", "dataset"])
+def test_uniform_weights_equal_erm_bit_for_bit(tmp_path, solve):
+    # A floor of one on the effective sample size leaves nothing but uniform weights.
+    uniform = ("method.parameters.overrides.min_ess=1.0", f"method.parameters.solve={solve}")
+    weighted = tiny_run(tmp_path / "weighted", "stablenet", *uniform)
+    plain = tiny_run(tmp_path / "plain", "erm")
+    assert read(weighted.path, "last.safetensors") == read(plain.path, "last.safetensors")
+    assert [r["validation"] for r in epochs(weighted)] == [r["validation"] for r in epochs(plain)]
+    assert [r["train"]["loss"] for r in epochs(weighted)] == [r["train"]["loss"] for r in epochs(plain)]
+
+
+def test_weights_change_the_result(tmp_path):
+    weighted, plain = (tiny_run(tmp_path / method, method) for method in ("stablenet", "erm"))
+    assert read(weighted.path, "last.safetensors") != read(plain.path, "last.safetensors")
+
+
+def test_golden_records(tmp_path, request):
+    """What a tiny run measured when this was written; another number here is another result for everybody."""
+    run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.preset=paper", "train.epochs=2")
+    golden = json.loads((request.path.parent / "golden.json").read_text())
+    found = [{k: v for k, v in record.items() if k != "config_hash"} for record in run.records]
+    assert [record["kind"] for record in found] == [record["kind"] for record in golden]
+    for record, expected in zip(found, golden, strict=True):
+        assert flatten(record) == pytest.approx(flatten(expected), rel=2e-3, abs=2e-3)
+
+
+def flatten(value, prefix=""):
+    if isinstance(value, dict):
+        return {key: item for name in value for key, item in flatten(value[name], f"{prefix}{name}/").items()}
+    return {} if isinstance(value, str) else {prefix: value}
+
+
+def test_finished_run_is_left_alone(tmp_path, monkeypatch):
+    run = tiny_run(tmp_path / "run", "erm", "train.epochs=1")
+    before = read(run.path)
+    monkeypatch.setattr("stablenet.engine.train.build_session", None)  # nothing may be built
+    again = tiny_run(tmp_path / "run", "erm", "train.epochs=1")
+    assert again.hash == run.hash
+    assert read(run.path) == before
+
+
+def test_changed_config_is_refused_with_the_difference(tmp_path):
+    tiny_run(tmp_path / "run", "erm", "train.epochs=1")
+    with pytest.raises(UserError, match=r"another config(.|\n)*train\.epochs: 1 → 2"):
+        tiny_run(tmp_path / "run", "erm", "train.epochs=2", resume=True)
+
+
+class StopAt(Watcher):
+    """Asks for a stop, as Ctrl-C does, at a step."""
+
+    def __init__(self, step):
+        self._step = step
+
+    def step(self, step, epoch, totals):
+        if step == self._step:
+            import signal
+
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_is_clean_and_resumable(tmp_path):
+    whole = tiny_run(tmp_path / "whole", "stablenet")
+    with pytest.raises(Interrupted):
+        tiny_run(tmp_path / "run", "stablenet", watcher=StopAt(9))
+    assert load_run(tmp_path / "run").status == {
+        "state": "interrupted",
+        "reason": "stopped by the user",
+        "epoch": 1,
+        "step": 9,
+    }
+    with pytest.raises(UserError, match=r"interrupted at step 9: go on with --resume"):
+        tiny_run(tmp_path / "run", "stablenet")
+    resumed = tiny_run(tmp_path / "run", "stablenet", resume=True)
+    assert read(resumed.path) == read(whole.path)
+    assert read(resumed.path, "last.safetensors") == read(whole.path, "last.safetensors")
+
+
+@pytest.mark.parametrize("method", ["erm", "stablenet"])
+def test_nonfinite_loss_stops_names_the_batch_and_keeps_the_checkpoint(tmp_path, method):
+    def spoil(self, number, start=0):
+        for count, batch in enumerate(original(self, number, start)):
+            if number == 1 and start + count == 2:
+                batch.x[:] = float("nan")
+                spoiled.extend(batch.index.tolist())
+            yield batch
+
+    original, spoiled = Loader.epoch, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Loader, "epoch", lambda self, n, s=0: spoil(self, n, s) if self.settings.shuffle else original(self, n, s)
+        )
+        with pytest.raises(UserError, match=r"step 10.*epoch 2, batch 3") as caught:
+            tiny_run(tmp_path / "run", method)
+    run = load_run(tmp_path / "run")
+    assert run.status["state"] == "failed"
+    assert (run.path / "checkpoint.safetensors").exists()
+    if method == "erm":
+        assert run.manifest.part("train")["id"][spoiled[0]] in str(caught.value)
+    assert len(epochs(run)) == 1
+    resumed = tiny_run(tmp_path / "run", method, resume=True)  # the images are whole again
+    assert resumed.status["state"] == "finished"
+
+
+def test_out_of_memory_says_what_to_try(tmp_path, monkeypatch):
+    def fail(self, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(EngineStepper, "loss", fail)
+    with pytest.raises(UserError, match=r"batches of 8: try --set train\.batch_size=4"):
+        tiny_run(tmp_path / "run")
+    assert load_run(tmp_path / "run").status["state"] == "failed"
+
+
+def test_full_disk_is_one_sentence(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    with pytest.raises(UserError, match="the disk is full"):
+        tiny_run(tmp_path / "run")
+    assert not list((tmp_path / "run").glob(".*.partial"))
+
+
+def test_missing_gpu_is_named(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    from stablenet.engine.devices import choose_device
+
+    with pytest.raises(UserError, match="no GPU that torch can use"):
+        choose_device("cuda:1")
+    with pytest.raises(UserError, match="none of auto, cpu, cuda"):
+        choose_device("gpu")
+
+
+class Opened:
+    """Which parts were opened, and at which step of training."""
+
+    def __init__(self, monkeypatch):
+        self.parts, original = [], parts.RunData.open_part
+
+        def note(data, part):
+            self.parts.append(part)
+            return original(data, part)
+
+        monkeypatch.setattr(parts.RunData, "open_part", note)
+
+
+def test_target_is_never_read_in_training(tmp_path, monkeypatch):
+    """The pixels of the target raise when they are touched; training does not notice."""
+    opened = Opened(monkeypatch)
+    render = parts.render_part
+
+    def guarded(table, manifest, part):
+        if part not in ("train", "validation"):
+            raise AssertionError("target pixels were read in training")
+        return render(table, manifest, part)
+
+    monkeypatch.setattr(parts, "render_part", guarded)
+    run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset")
+    assert opened.parts == ["train", "validation"]
+    with pytest.raises(AssertionError):
+        run.open_part("test")
+
+
+def test_oracle_goes_to_a_file_of_its_own(tmp_path):
+    plain, asked = tiny_run(tmp_path / "plain"), tiny_run(tmp_path / "asked", oracle=True)
+    assert read(plain.path) == read(asked.path)  # nothing of it reaches the records
+    assert read(plain.path, "best.safetensors") == read(asked.path, "best.safetensors")
+    assert [line["epoch"] for line in asked.oracle] == [1, 2, 3]
+    assert asked.oracle[0]["test"]["count"] == 15
+
+
+def test_dataset_solve_once_per_epoch(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", "method.parameters.every=2")
+    solves = [record for record in run.records if record["kind"] == "solve"]
+    assert [record["epoch"] for record in solves] == [1, 3]
+    assert all(record["dependence_after"] < record["dependence_before"] for record in solves)
+
+
+def test_max_steps_ends_inside_an_epoch(tmp_path):
+    run = tiny_run(tmp_path / "run", "erm", "train.max_steps=10")
+    assert [record["step"] for record in epochs(run)] == [7, 10]
+    assert run.records[-1]["step"] == 10
+
+
+def test_without_validation_the_last_epoch_is_best(tmp_path):
+    run = tiny_run(tmp_path / "run", "erm", "data.parameters.validation=0.0")
+    assert epochs(run)[0]["validation"] is None
+    assert run.records[-1]["best_epoch"] == 3
+
+
+def test_short_last_batch_is_taken_where_asked_for(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet", "train.drop_last=false", "method.parameters.preset=paper")
+    assert run.records[0]["steps_per_epoch"] == 8  # 60 images in batches of 8
+    assert run.status["state"] == "finished"
+
+
+def test_augmented_and_cosine(tmp_path):
+    run = tiny_run(tmp_path / "run", "erm", "data.augment=true", "train.schedule=cosine", "train.optimizer=adamw")
+    rates = [record["learning_rate"] for record in epochs(run)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.0002
+
+
+def test_another_process_in_the_folder_is_refused(tmp_path):
+    from stablenet.engine.files import hold_lock
+
+    with pytest.raises(Interrupted):
+        tiny_run(tmp_path / "run", watcher=StopAt(3))
+    with hold_lock(tmp_path / "run" / ".lock"), pytest.raises(UserError, match="another process is training"):
+        tiny_run(tmp_path / "run", resume=True)
+
+
+def test_checkpoint_is_tensors_and_json(tmp_path):
+    with pytest.raises(Interrupted):
+        tiny_run(tmp_path / "run", "stablenet", watcher=StopAt(9))
+    tensors, meta = state.load_tensors(tmp_path / "run" / "checkpoint.safetensors")
+    assert meta["position"]["step"] == 9
+    assert meta["position"]["batch"] == 2
+    assert "method/weighting.memory.features" in tensors
+    assert any(name.startswith("optimizer/engine/") for name in tensors)
+
+
+def test_unknown_tap_lists_neighbours(tmp_path):
+    with pytest.raises(UserError, match=r"unknown tap 'stage9'.*stage1"):
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.taps=['stage9']")
+    assert StableNet.title
+
+
+def test_config_names_the_folder(tmp_path):
+    from stablenet.engine.session import Runtime
+    from stablenet.engine.train import train
+
+    run = train(tiny_config("erm", "train.max_steps=1"), Runtime(runs=tmp_path, device="cpu"))
+    assert run.path.name == f"tiny-erm-seed0-{run.hash[:12]}"
