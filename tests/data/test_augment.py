@@ -68,10 +68,11 @@ def test_evaluation_agrees_with_torchvision():
     chain = v2.Compose(
         [
             v2.Resize((32, 32), antialias=True),
+            v2.ToDtype(torch.float32, scale=True),
             v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
         ]
     )
-    expected = torch.stack([chain(image) for image in pixels.permute(0, 3, 1, 2).float() / 255])
+    expected = torch.stack([chain(image) for image in pixels.permute(0, 3, 1, 2)])
     torch.testing.assert_close(Resize(32, Normalization())(pixels, torch.zeros(24)), expected)
 
 
@@ -158,6 +159,7 @@ def test_compiling_changes_nothing_on_a_gpu():
 @pytest.mark.gpu
 def test_a_gpu_gives_what_the_processor_gives():
     pixels, key = _pixels(), combine(3, 1, torch.arange(24))
-    for transform in (Augment(16, Normalization()), Resize(16, Normalization())):
+    level = 1 / 255 / 0.224  # resized bytes may be rounded to the next level
+    for transform, error in ((Augment(16, Normalization()), 1e-4), (Resize(16, Normalization()), 1.01 * level)):
         found = transform(pixels.cuda(), key.cuda())
-        torch.testing.assert_close(found.cpu(), transform(pixels, key), atol=1e-4, rtol=0)
+        torch.testing.assert_close(found.cpu(), transform(pixels, key), atol=error, rtol=0)

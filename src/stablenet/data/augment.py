@@ -99,8 +99,8 @@ class Resize:
         return torch.cat([self._resize(part) for part in pixels.split(_chunk(pixels))])
 
     def _resize(self, pixels: Tensor) -> Tensor:
-        images = pixels.permute(0, 3, 1, 2).contiguous().float() / 255
-        return self.normalization(vision.resize(images, [self.size, self.size], antialias=True))
+        images = vision.resize(pixels.permute(0, 3, 1, 2), [self.size, self.size], antialias=True)
+        return self.normalization(images.float() / 255)
 
 
 class Augment:
