@@ -1,0 +1,179 @@
+"""Every method on every family of backbones; what ERM and StableNet compute, against slow versions."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from stablenet.algorithms import ALGORITHMS, Context, build_algorithm
+from stablenet.data.pipeline import Batch
+from stablenet.errors import UserError
+from stablenet.models import build_network
+from stablenet.weighting import StableWeighting, solve_dataset
+
+FAMILIES = {
+    "paper-cnn": ("paper-cnn", {"image_size": 32}),
+    "resnet": ("resnet18", {}),
+    "vit": ("timm/vit_tiny_patch16_224", {"img_size": 32, "patch_size": 8, "depth": 4, "embed_dim": 48}),
+}
+METHODS = {
+    "erm": ("erm", {}),
+    "paper": ("stablenet", {"preset": "paper"}),
+    "published": ("stablenet", {"preset": "published"}),
+    "recommended": ("stablenet", {}),
+    "dataset": ("stablenet", {"solve": "dataset"}),
+    "dataset-epoch": ("stablenet", {"solve": "dataset", "collect": "epoch"}),
+}
+BATCH, CLASSES = 8, 3
+
+
+def make_batch(step=0):
+    generator = torch.Generator().manual_seed(step)
+    y = torch.arange(BATCH) % CLASSES
+    x = torch.rand(BATCH, 3, 32, 32, generator=generator) + y.view(-1, 1, 1, 1) / 3
+    return Batch(x, y, torch.zeros(BATCH, dtype=torch.int64), torch.arange(BATCH) + BATCH * (step % 3))
+
+
+def make(method, family="paper-cnn"):
+    name, parameters = FAMILIES[family]
+    torch.manual_seed(0)
+    network = build_network(name, CLASSES, parameters=parameters)
+    context = Context(num_classes=CLASSES, num_domains=1, num_samples=3 * BATCH, epochs=1, seed=0)
+    kind, settings = METHODS.get(method, (method, {}))
+    return build_algorithm(kind, settings, network, context)
+
+
+class AllBatches:
+    """A training set of three batches."""
+
+    def batches(self):
+        return iter([make_batch(step) for step in range(3)])
+
+
+class PlainStepper:
+    """A stepper without an engine."""
+
+    def __init__(self, algorithm):
+        self._algorithm = algorithm
+        self._optimizer = torch.optim.SGD(algorithm.parameters(), 0.01, momentum=0.9)
+
+    def loss(self, batch):
+        return self._algorithm.loss(batch)
+
+    def descend(self, output):
+        weights = 1.0 if output.weights is None else output.weights
+        self._optimizer.zero_grad()
+        (weights * output.per_sample_loss).mean().backward()
+        self._optimizer.step()
+
+
+def test_every_method_is_tried_here():
+    assert {name for name, _ in METHODS.values()} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", METHODS)
+def test_three_steps(method, family):
+    algorithm = make(method, family).train()
+    before = [parameter.detach().clone() for parameter in algorithm.network.parameters()]
+    stepper = PlainStepper(algorithm)
+    algorithm.start_epoch(0, AllBatches())
+    for step in range(3):
+        output = algorithm.step(make_batch(step), stepper)
+        assert output.per_sample_loss.shape == (BATCH,)
+        assert torch.isfinite(output.per_sample_loss).all()
+        if output.weights is not None:
+            assert output.weights.shape == (BATCH,)
+            assert (output.weights >= 0).all()
+            assert not output.weights.requires_grad
+    algorithm.end_epoch(0)
+    assert all((p != old).any() for p, old in zip(algorithm.network.parameters(), before, strict=True))
+    assert algorithm.predictor().eval()(make_batch().x).shape == (BATCH, CLASSES)
+
+
+def test_erm_is_cross_entropy():
+    algorithm, batch = make("erm").eval(), make_batch()
+    output = algorithm.loss(batch)
+    probabilities = torch.softmax(algorithm.network(batch.x), 1)
+    expected = [-probabilities[row, batch.y[row]].log().item() for row in range(BATCH)]
+    assert output.per_sample_loss.tolist() == pytest.approx(expected, rel=1e-5)
+    assert output.weights is None
+    assert output.diagnostics["accuracy"].item() == (probabilities.argmax(1) == batch.y).float().mean().item()
+
+
+def test_stablenet_weighs_the_tapped_features():
+    algorithm, batch = make("recommended").train(), make_batch()
+    for module in algorithm.network.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    alone = StableWeighting("recommended", seed=0, num_classes=CLASSES)
+    logits, shallow, deep = algorithm.network.forward_taps(batch.x)
+    expected = alone({"a": shallow, "b": deep}, labels=batch.y)
+    output = algorithm.loss(batch)
+    torch.testing.assert_close(output.weights, expected)
+    torch.testing.assert_close(output.per_sample_loss, functional.cross_entropy(logits, batch.y, reduction="none"))
+    told, found = alone.diagnostics, {k: float(v) for k, v in output.diagnostics.items()}
+    assert found["dependence_after"] == pytest.approx(told["dependence_after"])
+    assert found["ess_ratio"] == pytest.approx(told["ess_ratio"])
+
+
+def test_dataset_weights_are_those_of_one_solve_over_all():
+    algorithm = make("dataset")
+    told = algorithm.start_epoch(0, AllBatches())
+    network = algorithm.network.eval()
+    with torch.no_grad():
+        features = [torch.cat(network.forward_taps(batch.x)[1:], 1) for batch in AllBatches().batches()]
+    solution = solve_dataset(
+        torch.cat(features).half().float(), torch.cat([b.y for b in AllBatches().batches()]), seed=0
+    )
+    algorithm.train()
+    for step, batch in enumerate(AllBatches().batches()):
+        expected = solution.weights[step * BATCH : (step + 1) * BATCH]
+        torch.testing.assert_close(algorithm.loss(batch).weights, expected, rtol=1e-3, atol=1e-3)
+    assert told["dependence_after"] < told["dependence_before"]
+
+
+def test_state_is_complete():
+    """A method rebuilt from its state gives the same next step."""
+    first, second = make("recommended").train(), make("recommended").train()
+    stepper = PlainStepper(first)
+    for step in range(2):
+        first.step(make_batch(step), stepper)
+    second.load_state_dict(first.state_dict())
+    torch.manual_seed(1)
+    one = first.loss(make_batch(5))
+    torch.manual_seed(1)
+    two = second.loss(make_batch(5))
+    assert torch.equal(one.weights, two.weights)
+    assert torch.equal(one.per_sample_loss, two.per_sample_loss)
+
+
+def test_backbone_without_stages_is_refused_clearly():
+    network = build_network("mobilenet_v2", CLASSES)
+    context = Context(num_classes=CLASSES, num_domains=1, num_samples=8, epochs=1, seed=0)
+    with pytest.raises(UserError, match=r"names none: set method\.parameters\.taps"):
+        build_algorithm("stablenet", {}, network, context)
+    assert build_algorithm("stablenet", {"taps": ["features.3", "last"]}, network, context)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"preset": "papr"}, "did you mean 'paper'"),
+        ({"taps": []}, "name at least one tap"),
+        ({"taps": ["stage1:maps"]}, "cannot be used"),
+        ({"solve": "all"}, "unknown method.parameters.solve"),
+        ({"every": 0}, "at least 1"),
+        ({"lambda": 1}, "unknown setting 'method.parameters.lambda'"),
+        ({"overrides": {"stepz": 1}}, "did you mean 'steps'"),
+    ],
+)
+def test_wrong_settings_are_named(parameters, message):
+    network = build_network("paper-cnn", CLASSES)
+    context = Context(num_classes=CLASSES, num_domains=1, num_samples=8, epochs=1, seed=0)
+    with pytest.raises(UserError, match=message):
+        build_algorithm("stablenet", parameters, network, context)
+
+
+def test_unknown_method_lists_neighbours():
+    with pytest.raises(UserError, match="unknown method 'stablnet': did you mean 'stablenet'"):
+        make("stablnet")

@@ -1,0 +1,215 @@
+"""Networks: the split in features and head, taps, the paper's table, weights from a file."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from stablenet.errors import UserError
+from stablenet.models import build_network, list_backbones, parse_tap
+from stablenet.models.network import Backbone, Network
+
+FAMILIES = {
+    "paper-cnn": {"image_size": 32},
+    "resnet18": {},
+    "convnext_tiny": {},
+    "timm/vit_tiny_patch16_224": {"img_size": 32, "patch_size": 8, "depth": 5, "embed_dim": 48},
+    "timm/resnet18": {},
+}
+
+
+def build(name, *taps, classes=4):
+    torch.manual_seed(0)
+    return build_network(name, classes, parameters=FAMILIES[name], taps=taps).eval()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_forward_is_features_then_head(name):
+    network, x = build(name), torch.rand(2, 3, 32, 32)
+    features = network.forward_features(x)
+    assert features.shape == (2, network.width)
+    torch.testing.assert_close(network(x), features @ network.head.weight.T + network.head.bias)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_taps_equal_a_walk_by_hand(name):
+    """Against hooks set by hand and pooled with plain loops over channels."""
+    network, x = build(name, "stage1", "last", "stage2:mean"), torch.rand(2, 3, 32, 32)
+    caught = []
+    module = network.body.get_submodule(network.stages["stage1"])
+    module.register_forward_hook(lambda m, args, out: caught.append(out.detach().clone()))
+    logits, shallow, last, mean = network.forward_taps(x)
+    torch.testing.assert_close(logits, network(x))
+    torch.testing.assert_close(last, network.forward_features(x))
+    maps = caught[0].movedim(-1, 1) if caught[0].ndim == 3 else caught[0]
+    channels = maps.shape[1]
+    assert shallow.shape == (2, 2 * channels)
+    for channel in range(channels):
+        values = maps[1, channel].flatten()
+        assert shallow[1, channel].item() == pytest.approx(values.mean().item(), abs=1e-4)
+        spread = ((values - values.mean()) ** 2).mean() ** 0.5
+        assert shallow[1, channels + channel].item() == pytest.approx(spread.item(), abs=1e-3)
+    assert mean.ndim == 2
+
+
+def test_tap_by_module_path_and_maps():
+    network = build("resnet18", "layer2.0.conv1:maps", "layer1:std")
+    _, maps, spread = network.forward_taps(torch.rand(2, 3, 32, 32))
+    assert maps.shape == (2, 128, 4, 4)
+    assert spread.shape == (2, 64)
+
+
+def test_detached_taps_leave_the_gradient_alone():
+    network, x = build("paper-cnn"), torch.rand(2, 3, 32, 32)
+    network.tap(["stage1", "last"], detach=True)
+    logits, *features = network.forward_taps(x)
+    assert logits.requires_grad
+    assert not any(feature.requires_grad for feature in features)
+    network.tap(["stage1"])
+    assert network.forward_taps(x)[1].requires_grad
+
+
+def test_taps_survive_a_later_change_in_place():
+    """What follows the tapped module writes into its output."""
+    body = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Flatten())
+    network = Network(Backbone(body, 8, {"stage1": "0"}), 3)
+    network.tap(["stage1:mean"])
+    x = torch.rand(2, 3, 2, 2)
+    expected = body[0](x).mean((2, 3))
+    assert (expected < 0).any()  # the ReLU has something to change
+    torch.testing.assert_close(network.forward_taps(x)[1], expected)
+
+
+def test_paper_cnn_is_the_papers_table():
+    network = build_network("paper-cnn", 10)
+    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    found = [(m.kernel_size[0], m.stride[0], m.out_channels) for m in convolutions]
+    assert found == [(7, 1, 32), (5, 2, 32), (3, 1, 64), (3, 2, 64)]
+    assert [m.p for m in network.modules() if isinstance(m, nn.Dropout)] == [0.4, 0.4]
+    assert network.width == 16
+    assert network(torch.rand(2, 3, 28, 28)).shape == (2, 10)
+    assert (network.forward_features(torch.rand(2, 3, 28, 28)) >= 0).all()  # a ReLU comes last
+
+
+@pytest.mark.parametrize("size", [12, 13, 28, 31])
+def test_paper_cnn_takes_any_size(size):
+    assert build_network("paper-cnn", 3, parameters={"image_size": size})(torch.rand(2, 3, size, size)).shape == (2, 3)
+
+
+class Own(nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.first, self.last = nn.Linear(12, width), nn.Linear(width, 99)
+
+    def forward(self, x):
+        return self.last(self.first(x.flatten(1)).relu())
+
+
+def test_own_module_loses_its_classifier():
+    network = build_network(f"{__name__}:Own", 2, parameters={"width": 7})
+    assert network.width == 7
+    assert network(torch.rand(3, 3, 2, 2)).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet19", "did you mean"),
+        ("nowhere.at.all:Net", "cannot be imported"),
+        ("squeezenet1_0", "unknown backbone"),
+        ("timm/vit_tini", "unknown timm backbone"),
+        ("torch.nn:Flatten", "ends in no nn.Linear"),
+        ("builtins:dict", "expected an nn.Module"),
+    ],
+)
+def test_unusable_backbones_are_named(name, message):
+    with pytest.raises(UserError, match=message):
+        build_network(name, 3)
+
+
+def test_wrong_parameters_and_taps_are_named():
+    with pytest.raises(UserError, match=r"could not be built.*depth"):
+        build_network("paper-cnn", 3, parameters={"depth": 3})
+    with pytest.raises(UserError, match="unknown tap 'stage7'"):
+        build_network("paper-cnn", 3, taps=["stage7"])
+    with pytest.raises(UserError, match="unknown form of a tap"):
+        parse_tap("stage1:max")
+    with pytest.raises(UserError, match="no published weights"):
+        build_network("paper-cnn", 3, pretrained="imagenet")
+
+
+def test_listing_by_wildcard():
+    assert list_backbones("resnet1*") == ["resnet101", "resnet152", "resnet18"]
+    assert "timm/vit_tiny_patch16_224" in list_backbones("timm/vit_tiny*", timm=True)
+
+
+class TestWeightsFromFile:
+    def save(self, path, network, header=None, **changes):
+        state = {k: v.half() if "conv" in k else v for k, v in network.body.state_dict().items()}
+        state = {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")}
+        save_file({**state, **changes}, path, metadata=header)
+
+    def test_half_precision_is_widened_and_the_classifier_is_new(self, tmp_path):
+        old = build("resnet18")
+        self.save(tmp_path / "w.safetensors", old, **{"fc.weight": torch.zeros(1000, 512)})
+        network = build_network("resnet18", 5, pretrained="w.safetensors", root=tmp_path)
+        assert network.body.conv1.weight.dtype == torch.float32
+        torch.testing.assert_close(network.body.conv1.weight, old.body.conv1.weight.half().float())
+        assert torch.equal(network.body.layer4[1].bn2.weight, old.body.layer4[1].bn2.weight)
+
+    def test_header_moves_strides_and_sets_eps(self, tmp_path):
+        header = {
+            "architecture": "resnet50, stride 2 in the 1x1 convolution (conv1) of layer2/3/4 block 0",
+            "bn_eps": "1e-3",
+        }
+        old = build_network("resnet50", 3)
+        self.save(tmp_path / "w.safetensors", old, header)
+        network = build_network("resnet50", 3, pretrained=str(tmp_path / "w.safetensors"))
+        assert network.adaptation == {"bn_eps": 0.001, "stride_in_1x1": True}
+        block = network.body.layer3[0]
+        assert (block.conv1.stride, block.conv2.stride) == ((2, 2), (1, 1))
+        assert network.body.layer3[1].conv1.stride == (1, 1)
+        assert network.body.bn1.eps == 1e-3
+        # A network made anew for trained weights is the same one.
+        again = build_network("resnet50", 3, adaptation=network.adaptation)
+        again.load_state_dict(network.state_dict())
+        x = torch.rand(1, 3, 32, 32)
+        torch.testing.assert_close(again.eval()(x), network.eval()(x))
+        assert not torch.allclose(again(x), old.eval()(x))
+
+    def test_unfitting_weights_are_named(self, tmp_path):
+        self.save(tmp_path / "w.safetensors", build("resnet18"), strange=torch.zeros(1))
+        with pytest.raises(UserError, match="have the unknown strange"):
+            build_network("resnet18", 3, pretrained=str(tmp_path / "w.safetensors"))
+        with pytest.raises(UserError, match=r"do not fit the backbone: they lack layer1\.0\.conv3\.weight"):
+            build_network("resnet50", 3, pretrained=str(tmp_path / "w.safetensors"))
+        with pytest.raises(UserError, match="no weights at"):
+            build_network("resnet18", 3, pretrained="nowhere.safetensors", root=tmp_path)
+
+
+@pytest.mark.slow
+def test_caffe_resnet50_of_the_data_folder():
+    """Its own features separate classes: a photograph of PACS is nearer to its class than to others."""
+    import os
+    from pathlib import Path
+
+    root = os.environ.get("STABLENET_DATA")
+    if root is None or not (Path(root) / "resnet50-imagenet-caffe-fp16.safetensors").exists():
+        pytest.skip("STABLENET_DATA has no ResNet-50")
+    from stablenet.data.augment import Normalization, Resize
+    from stablenet.data.decode import decode
+    from stablenet.data.sources import read_source
+
+    table = read_source("pacs", Path(root))
+    photos = table.rows[table.rows["domain"] == table.domains.index("photo")]
+    chosen = photos.groupby("label").head(16)
+    pixels = torch.stack([torch.from_numpy(decode(table.open_bytes(path)).copy()) for path in chosen["path"]])
+    images = Resize(224, Normalization())(pixels, torch.zeros(len(pixels), dtype=torch.int64))
+    network = build_network("resnet50", 7, pretrained="resnet50-imagenet-caffe-fp16.safetensors", root=Path(root))
+    with torch.no_grad():
+        features = torch.cat([network.eval().forward_features(part) for part in images.split(28)])
+    labels = torch.tensor(chosen["label"].to_numpy())
+    apart = torch.cdist(features, features)
+    apart.fill_diagonal_(torch.inf)
+    right = (labels[apart.argmin(1)] == labels).float().mean()
+    assert right > 0.9  # with strides where torchvision has them it is far lower
