@@ -17,6 +17,13 @@ from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
 from tests.engine.tiny import tiny_config, tiny_run
 
+GOLDEN = (
+    "method.parameters.preset=paper",
+    "train.epochs=2",
+    "data.image_size=28",
+    "model.parameters.image_size=28",
+)
+
 
 def read(folder, name="records.jsonl"):
     return (folder / name).read_bytes()
@@ -84,7 +91,7 @@ def test_weights_change_the_result(tmp_path):
 
 def test_golden_records(tmp_path, request):
     """What a tiny run measured when this was written; another number here is another result for everybody."""
-    run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.preset=paper", "train.epochs=2")
+    run = tiny_run(tmp_path / "run", "stablenet", *GOLDEN)
     golden = json.loads((request.path.parent / "golden.json").read_text())
     found = [{k: v for k, v in record.items() if k != "config_hash"} for record in run.records]
     assert [record["kind"] for record in found] == [record["kind"] for record in golden]

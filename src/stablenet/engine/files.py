@@ -67,6 +67,7 @@ class Lines:
         self._file = path.open("ab")
         if length is not None:
             if self._file.seek(0, os.SEEK_END) < length:
+                self._file.close()
                 raise UserError(f"{path} is shorter than its checkpoint says: the run folder was changed")
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)

@@ -1,0 +1,100 @@
+"""The verbs train, runs and list, as a user types them."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.engine.tiny import SETTINGS
+from typer.testing import CliRunner
+
+from stablenet.cli.main import app
+from stablenet.errors import UserError
+
+RUNNER = CliRunner()
+SETS = [word for setting in (*SETTINGS, "train.max_steps=3") for word in ("--set", setting)]
+
+
+def invoke(*words):
+    result = RUNNER.invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    done = invoke("train", "--method", "stablenet", "--device", "cpu", "--runs", runs, *SETS)
+    assert done.exit_code == 0
+    return runs, done
+
+
+def test_train_prints_one_result(trained):
+    runs, done = trained
+    folder = next(runs.iterdir())
+    assert done.stdout.splitlines()[0].startswith("trained: best source validation")
+    assert str(folder) in done.stdout.replace("\n", "")
+    assert "dependence" in done.stderr  # the line of the epoch
+
+
+def test_train_again_does_nothing(trained):
+    runs, _ = trained
+    again = invoke("train", "--method", "stablenet", "--device", "cpu", "--runs", runs, *SETS)
+    assert "finished before, nothing to do" in again.stdout
+
+
+def test_a_run_folder_is_resumed_with_its_own_config(trained):
+    runs, _ = trained
+    again = invoke("train", "--folder", next(runs.iterdir()), "--resume", "--device", "cpu")
+    assert "finished before" in again.stdout
+    with pytest.raises(UserError, match=r"train\.batch_size: 8 → 4"):
+        invoke(
+            "train",
+            "--folder",
+            next(runs.iterdir()),
+            "--resume",
+            *SETS,
+            "--method=stablenet",
+            "--set=train.batch_size=4",
+        )
+
+
+def test_runs_lists_it(trained):
+    table = invoke("runs", trained[0]).stdout
+    assert "finished" in table
+    assert "stablenet" in table
+    with pytest.raises(UserError, match="there are no runs"):
+        invoke("runs", trained[0] / "none")
+
+
+def test_tensorboard_on_request(tmp_path):
+    invoke("train", "--device", "cpu", "--folder", tmp_path / "run", "--tensorboard", *SETS)
+    assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+
+
+def test_list_names_everything():
+    shown = invoke("list").stdout
+    for name in ("stablenet", "mnistm-dr0.9", "pacs-unbalanced-5-sketch", "embedded", "resnet18", "recommended"):
+        assert name in shown
+    assert "mnistm" not in invoke("list", "recipes", "--match", "pacs*").stdout
+    with pytest.raises(UserError, match="did you mean 'recipes'"):
+        invoke("list", "recipe")
+
+
+def test_help_starts_without_torch():
+    code = (
+        "import sys; from stablenet.cli import main; print(sorted({'torch', 'pandas', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_help_is_quick():
+    def measure():
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "stablenet", "--help"], capture_output=True, check=True)
+        return time.perf_counter() - start
+
+    assert min(measure() for _ in range(5)) <= 0.6

@@ -1,0 +1,102 @@
+"""Totals, schedules, graphs' conditions, tallies, random numbers."""
+
+import math
+
+import pytest
+import torch
+
+from stablenet.algorithms import ERM
+from stablenet.engine.config import TrainConfig
+from stablenet.engine.devices import own_random_numbers, seed_generators
+from stablenet.engine.graphs import may_graph
+from stablenet.engine.optimizers import learning_rate
+from stablenet.engine.totals import Totals
+from stablenet.evaluation.metrics import Tally
+
+CPU = torch.device("cpu")
+
+
+def test_totals_average_what_there_is():
+    totals = Totals(CPU)
+    for step, (loss, other) in enumerate([(1.0, math.nan), (2.0, 4.0), (6.0, 8.0)], 1):
+        totals.add(step, torch.tensor(loss), {"other": torch.tensor(other)})
+    assert totals.means() == {"loss": 3.0, "other": 6.0}
+    assert totals.latest() == {"loss": 6.0, "other": 8.0}
+    assert totals.bad_step() is None
+
+
+def test_totals_name_the_first_bad_step():
+    totals = Totals(CPU)
+    for step, loss in enumerate([1.0, math.inf, 2.0, math.nan], 1):
+        totals.add(step, torch.tensor(loss), {})
+    assert totals.bad_step() == 2
+
+
+def test_totals_come_back():
+    totals, other = Totals(CPU), Totals(CPU)
+    totals.add(1, torch.tensor(1.0), {"a": torch.tensor(3.0)})
+    tensors, names = totals.state()
+    other.restore(tensors, names)
+    for each in (totals, other):
+        each.add(2, torch.tensor(2.0), {"a": torch.tensor(5.0)})
+    assert other.means() == totals.means() == {"loss": 1.5, "a": 4.0}
+
+
+def test_schedules():
+    steps = TrainConfig(learning_rate=1.0, milestones=(2, 4), decay=0.1)
+    assert [learning_rate(steps, e, 0, 9) for e in range(5)] == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+    cosine = TrainConfig(learning_rate=1.0, schedule="cosine")
+    assert [learning_rate(cosine, 0, s, 4) for s in range(5)] == pytest.approx(
+        [1, 0.853553, 0.5, 0.146447, 0], abs=1e-6
+    )
+    assert learning_rate(TrainConfig(learning_rate=1.0, schedule="constant"), 29, 10, 10) == 1.0
+
+
+def test_graphs_only_where_they_may_and_help():
+    cuda = torch.device("cuda")
+    method = ERM.__new__(ERM)
+    assert may_graph(method, cuda, 28, True, 1)
+    assert not may_graph(method, CPU, 28, True, 1)
+    assert not may_graph(method, cuda, 224, True, 1)
+    assert not may_graph(method, cuda, 28, False, 1)
+    assert not may_graph(method, cuda, 28, True, 2)
+
+
+def test_random_numbers_are_functions_of_seed_rank_and_step():
+    def draw(*where):
+        with own_random_numbers(CPU):
+            seed_generators(CPU, *where)
+            return torch.rand(3).tolist()
+
+    before = torch.get_rng_state()
+    draws = [draw(seed, rank, step) for seed in (0, 1) for rank in (0, 1) for step in (-1, 0, 1)]
+    assert len({tuple(d) for d in draws}) == len(draws)
+    assert draw(1, 1, 1) == draws[-1]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_tally_against_plain_counting():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(200, 3, generator=generator)
+    y = torch.randint(0, 3, (200,), generator=generator)
+    domain = torch.randint(0, 4, (200,), generator=generator)
+    domain[domain == 2] = 0  # a domain without samples
+    tally = Tally(4, 3, CPU)
+    for part in torch.arange(200).split(64):
+        tally.add(logits[part], y[part], domain[part])
+    found = tally.figures(["p", "q", "r", "s"], ["a", "b", "c"])
+    right = [bool(logits[k].argmax() == y[k]) for k in range(200)]
+
+    def share(chosen):
+        return sum(right[k] for k in chosen) / len(chosen)
+
+    assert found["accuracy"] == share(range(200))
+    per_domain = {name: share([k for k in range(200) if domain[k] == d]) for d, name in ((0, "p"), (1, "q"), (3, "s"))}
+    assert found["per_domain"] == pytest.approx(per_domain)
+    assert found["mean_domain_accuracy"] == pytest.approx(sum(per_domain.values()) / 3)
+    assert found["per_class"]["b"] == pytest.approx(share([k for k in range(200) if y[k] == 1]))
+    groups = [share([k for k in range(200) if (domain[k], y[k]) == (d, c)]) for d in (0, 1, 3) for c in range(3)]
+    assert found["worst_group_accuracy"] == pytest.approx(min(groups))
+    losses = [-torch.log_softmax(logits[k], 0)[y[k]].item() for k in range(200)]
+    assert found["loss"] == pytest.approx(sum(losses) / 200, rel=1e-5)
+    assert found["count"] == 200
