@@ -28,7 +28,11 @@ from stablenet.weighting.problem import solve_problem
 from tests.weighting.kernel_cases import CASES, make_problem
 
 plan = launch.plan_grid
-launch.plan_grid = lambda n, m, q: dataclasses.replace(plan(n, m, q), programs=1, features=m, rows=launch.power_of_two(n))
+
+def plan_one(n, m, q):
+    return dataclasses.replace(plan(n, m, q), programs=1, features=m, rows=launch.power_of_two(n))
+
+launch.plan_grid = plan_one
 rows, labels, fixed = make_problem(20, 6, 12)
 for name, (preset, overrides) in CASES.items():
     settings = settings_of(preset, {"steps": 6, **overrides})
@@ -69,9 +73,9 @@ def test_the_grid_covers_all_features_and_rows(n, m, q):
     "overrides", [{"redraw": "step"}, {"pairing": "same", "pairs": "both"}, {"tolerance": 0.1}, {"bandwidth": "median"}]
 )
 def test_what_has_no_fused_kernel_says_so(overrides):
-    assert "has no fused kernel" in why_not_fused(torch.zeros(4, 2), settings_of("recommended", overrides))
+    assert "has no fused kernel" in why_not_fused(4, torch.device("cuda"), settings_of("recommended", overrides))
 
 
 def test_too_many_rows_go_the_eager_way():
-    reason = why_not_fused(torch.zeros(5000, 1), settings_of("recommended", {}))
+    reason = why_not_fused(5000, torch.device("cuda"), settings_of("recommended", {}))
     assert "at most 2048" in reason

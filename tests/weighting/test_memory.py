@@ -22,8 +22,9 @@ def batch(values, weights=None, labels=None):
 
 def put(memory, samples, valid=None):
     memory.check(samples.features)
-    memory.start(samples)
-    memory.store(samples, valid)
+    memory.start(samples.features, samples.labels)
+    memory.write(samples, valid)
+    memory.advance(len(samples.features))
 
 
 def test_first_batch_fills_every_group():
@@ -68,6 +69,7 @@ def test_a_longer_batch_fills_the_rows_a_short_first_one_left():
 
 def test_labels_are_averaged_with_their_rows():
     memory = averaged(alphas=(0.75,))
+    memory.label_width = 2
     put(memory, batch([0.0], labels=torch.tensor([[1.0, 0.0]])))
     put(memory, batch([0.0], labels=torch.tensor([[0.0, 1.0]])))
     assert memory.recall().labels.tolist() == [[0.75, 0.25]]
@@ -75,7 +77,7 @@ def test_labels_are_averaged_with_their_rows():
 
 def test_running_mean_starts_at_zero_and_turns_into_the_average_after_ten():
     memory = averaged(memory_start="running-mean", memory_rows=2)
-    memory.start(batch([0.0]))
+    memory.start(torch.zeros(1, 1), None)
     assert memory.recall().features.squeeze(1).tolist() == [0, 0]
     for value in range(10):
         put(memory, batch([float(value), 1.0]))
@@ -113,7 +115,7 @@ def test_an_invalid_batch_leaves_no_trace(make):
     memory = make()
     put(memory, batch([1.0, 2.0]))
     before = memory.recall()
-    memory.store(batch([7.0, 8.0], [0.0, 2.0]), torch.tensor(False))
+    memory.write(batch([7.0, 8.0], [0.0, 2.0]), torch.tensor(False))
     after = memory.recall()
     assert torch.equal(before.features, after.features)
     assert torch.equal(before.measure, after.measure)

@@ -72,7 +72,7 @@ def test_uniform_weights_are_plain_training_bit_for_bit():
 
 
 def test_eval_gives_ones_and_leaves_the_memory_alone():
-    z, y = data()
+    z, _ = data()
     weighting = StableWeighting("paper")
     weighting(z)
     before = copy.deepcopy(weighting.state_dict())
@@ -196,9 +196,7 @@ BAD_CALLS = {
     "labels are needed": lambda w, z, y: w(z),
     "must be integer classes": lambda w, z, y: w(z, labels=y.float()),
     "larger than the memory": lambda w, z, y: w(torch.cat([z, z]), labels=torch.cat([y, y])),
-    "column 2 of late holds NaN or inf": lambda w, z, y: w(
-        {"early": z[:, :1], "late": spoil(z[:, 1:], 2)}, labels=y
-    ),
+    "column 2 of late holds NaN or inf": lambda w, z, y: w({"early": z[:, :1], "late": spoil(z[:, 1:], 2)}, labels=y),
 }
 
 

@@ -2,8 +2,8 @@ import dataclasses
 
 import pytest
 import torch
-
 from benchmarks.published import Table, balance_loss, fourier_channels, learn_weights, update_table
+
 from stablenet import StableWeighting
 from stablenet.errors import UserError
 from stablenet.weighting import PRESETS, WeightingSettings

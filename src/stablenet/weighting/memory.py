@@ -7,7 +7,7 @@ module's extra state, so that `state_dict` carries everything a resumed run need
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class Samples:
 
 
 class Memory(nn.Module, ABC):
-    """k groups of `rows` rows. `recall` gives the filled rows to join to a batch, `store` takes a batch in."""
+    """k groups of `rows` rows. `recall` gives the filled rows to join to a batch, `write` takes a batch in."""
 
     features: Tensor
     measure: Tensor
@@ -52,9 +52,10 @@ class Memory(nn.Module, ABC):
         """Forget everything, shapes included."""
         for name in STATE:
             setattr(self, name, torch.empty(0, device=self.features.device))
+        self.label_width: int | None = None  # columns of averaged labels; None where labels are kept as they are
         self.rows = self._settings.memory_rows or 0  # of one group; 0 until the first batch tells
         self.filled = 0  # rows that hold something
-        self.stored = 0  # batches taken in
+        self.stored = 0  # batches taken in; a queue counts rows
 
     def check(self, features: Tensor) -> None:
         """Refuse a batch that cannot be joined or stored, before anything changes.   features: (B, m)."""
@@ -69,24 +70,40 @@ class Memory(nn.Module, ABC):
                 f"{self.features.shape[-1]}; pass the same layers every time, or call reset() first"
             )
 
-    def start(self, batch: Samples) -> None:
-        """Take the shapes of the first batch; later batches change nothing."""
+    def start(self, z: Tensor, labels: Tensor | None) -> None:
+        """Take the shapes of the first batch, z (B, m) and labels (B,) or (B, C); later batches change nothing."""
         if self.features.numel() or self._settings.groups == 0:
             return
-        self.rows = self.rows or len(batch.features)
+        self.rows = self.rows or len(z)
         shape = self._shape()
-        self.features = batch.features.new_zeros(*shape, batch.features.shape[1])
-        self.measure = batch.measure.new_full(shape, 0.0 if self._settings.memory_holds == "logits" else 1.0)
-        if batch.labels is not None:
-            self.labels = batch.labels.new_zeros(*shape, *batch.labels.shape[1:])
+        self.features = z.new_zeros(*shape, z.shape[1])
+        self.measure = z.new_full(shape, 0.0 if self._settings.memory_holds == "logits" else 1.0)
+        if labels is not None and self.label_width is not None:
+            self.labels = z.new_zeros(*shape, self.label_width)
+        elif labels is not None:
+            as_columns = labels.ndim == 2  # which are compared in float32
+            self.labels = labels.new_zeros(*shape, *labels.shape[1:], dtype=z.dtype if as_columns else labels.dtype)
 
     @abstractmethod
     def recall(self) -> Samples | None:
         """The filled rows; where weights are held, each group's sum to its number of rows."""
 
     @abstractmethod
-    def store(self, batch: Samples, valid: Tensor | None) -> None:
-        """Take the batch in, unless `valid` (a scalar on the device) says that it must leave no trace."""
+    def write(self, batch: Samples, valid: Tensor | None) -> None:
+        """Take the batch into the buffers, unless `valid` (a scalar on the device) says that it must leave no trace."""
+
+    @abstractmethod
+    def advance(self, size: int) -> None:
+        """Count a batch of that size, which was written."""
+
+    def place(self) -> Hashable:
+        """What decides, beside a batch's shape, which rows are read and written: same place, same device work."""
+        buffers = tuple(getattr(self, name).data_ptr() for name in STATE)
+        return buffers, self.filled, self._position()
+
+    @abstractmethod
+    def _position(self) -> Hashable:
+        """Where and how the next batch is written."""
 
     @abstractmethod
     def _shape(self) -> tuple[int, ...]:
@@ -108,6 +125,8 @@ class Memory(nn.Module, ABC):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         adopt_saved_shapes(self, STATE, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
+        averaged = self._settings.memory == "average" and self.labels.numel()
+        self.label_width = self.labels.shape[-1] if averaged else None
 
 
 class AveragedMemory(Memory):
@@ -118,8 +137,8 @@ class AveragedMemory(Memory):
     batch updates the first rows only. (The appendix writes Z_Gi in the weights' line; that is read as a slip.)
     """
 
-    def start(self, batch: Samples) -> None:
-        super().start(batch)
+    def start(self, z: Tensor, labels: Tensor | None) -> None:
+        super().start(z, labels)
         if self._settings.memory_start == "running-mean":
             self.filled = self.rows  # with zeros, as in the published code
 
@@ -132,7 +151,7 @@ class AveragedMemory(Memory):
         labels = self.labels[:, : self.filled].flatten(0, 1) if self.labels.numel() else None
         return Samples(self.features[:, : self.filled].flatten(0, 1), measure.flatten(), labels)
 
-    def store(self, batch: Samples, valid: Tensor | None) -> None:
+    def write(self, batch: Samples, valid: Tensor | None) -> None:
         size = len(batch.features)
         known = min(self.filled, size)
         for group, alpha in enumerate(self._settings.alpha_of_groups()):
@@ -141,6 +160,8 @@ class AveragedMemory(Memory):
             for buffer, new in self._columns(batch):
                 buffer[group, :known].lerp_(new[:known], weight)
                 buffer[group, known:size] = new[known:]
+
+    def advance(self, size: int) -> None:
         self.filled = max(self.filled, size)
         self.stored += 1
 
@@ -148,6 +169,9 @@ class AveragedMemory(Memory):
         if self._settings.memory_start == "running-mean" and self.stored < RUNNING_MEAN_BATCHES:
             return self.stored / (self.stored + 1)
         return alpha
+
+    def _position(self) -> Hashable:
+        return tuple(self._alpha_now(alpha) for alpha in self._settings.alpha_of_groups())
 
     def _shape(self) -> tuple[int, ...]:
         return (self._settings.groups, self.rows)
@@ -165,16 +189,21 @@ class QueueMemory(Memory):
         labels = self.labels[: self.filled] if self.labels.numel() else None
         return Samples(self.features[: self.filled], measure, labels)
 
-    def store(self, batch: Samples, valid: Tensor | None) -> None:
+    def write(self, batch: Samples, valid: Tensor | None) -> None:
         size, capacity = len(batch.features), len(self.features)
-        first = self.stored % capacity  # here `stored` counts rows, which gives the place to write
+        first = self.stored % capacity  # a queue counts rows, which gives the place to write
         head = min(size, capacity - first)
         for buffer, new in self._columns(batch):
             for start, rows in ((first, new[:head]), (0, new[head:])):
                 old = buffer[start : start + len(rows)]
                 old.copy_(rows if valid is None else torch.where(valid, rows, old))
-        self.filled = min(capacity, self.filled + size)
+
+    def advance(self, size: int) -> None:
+        self.filled = min(len(self.features), self.filled + size)
         self.stored += size
+
+    def _position(self) -> Hashable:
+        return self.stored % len(self.features) if len(self.features) else 0
 
     def _shape(self) -> tuple[int, ...]:
         return (self._settings.groups * self.rows,)

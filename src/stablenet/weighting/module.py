@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,13 +12,14 @@ from torch import Tensor, nn
 from stablenet.errors import UserError
 from stablenet.weighting import distributed
 from stablenet.weighting.inputs import Features, Layers, check_finite, check_labels, join_layers
-from stablenet.weighting.kernels import choose_path, solve_fused
-from stablenet.weighting.memory import Samples, make_memory
+from stablenet.weighting.kernels import choose_path
+from stablenet.weighting.kernels.graph import GraphCache
+from stablenet.weighting.memory import make_memory
 from stablenet.weighting.pending import PendingCheck
 from stablenet.weighting.presets import preset_table, settings_of
-from stablenet.weighting.problem import solve_problem
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, effective_sample_size
+from stablenet.weighting.step import StepResult, take_step
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class StableWeighting(nn.Module):
         self._calls = 0  # solves so far; with the seed it fixes the Fourier functions of the next one
         self._last: LastSolve | None = None
         self._pending = PendingCheck()
+        self._graphs: GraphCache[StepResult] = GraphCache()
 
     @staticmethod
     def preset_table() -> str:
@@ -112,7 +115,7 @@ class StableWeighting(nn.Module):
 
     @property
     def last_solution(self) -> Solution | None:
-        """The latest solve as tensors on the device; reading them is the caller's decision."""
+        """The latest solve as tensors on the device, until the next call; reading them is the caller's decision."""
         return self._last.solution if self._last else None
 
     def extra_repr(self) -> str:
@@ -127,78 +130,47 @@ class StableWeighting(nn.Module):
             labels = None if labels is None else distributed.gather_rows(labels, sizes)
             own = distributed.own_slice(sizes)
         self.memory.check(z)
-        labels = None if labels is None else self._label_rows(labels)
-        z, valid = self._check_values(z, layers)
-        batch = Samples(z, z.new_ones(len(z)), labels)
-        self.memory.start(batch)
-        solution, path = self._solve(batch)
-        weights, logits = solution.weights, solution.logits
-        if valid is not None:
-            weights = torch.where(valid, weights, 1.0)
-        self._remember(z, logits if self.settings.memory_holds == "logits" else weights, labels, valid)
-        self._last = LastSolve(solution, path)
-        self._calls += 1
-        return weights[own]
-
-    def _solve(self, batch: Samples) -> tuple[Solution, str]:
-        past = self.memory.recall()
-        rows, labels = batch.features, batch.labels
-        fixed = rows.new_empty(0)
-        if past is not None:
-            rows = torch.cat([past.features, rows])
-            fixed = self._memory_measure(past.measure)
-            labels = None if labels is None or past.labels is None else torch.cat([past.labels, labels])
-        generator = torch.Generator(rows.device)
-        generator.manual_seed(mix_seed(self.settings.seed, self._calls))
-        path = choose_path(rows, self.settings)
-        solve = solve_fused if path == "fused" else solve_problem
-        return solve(rows, labels, fixed, len(batch.features), self.settings, generator), path
-
-    def _memory_measure(self, held: Tensor) -> Tensor:
-        """What the memory holds, as weights for a block simplex or as logits for a joint one."""
-        wanted = "logits" if self.settings.logits == "joint" else "weights"
-        if wanted == self.settings.memory_holds:
-            return held
-        if wanted == "logits":
-            return held.clamp_min(torch.finfo(held.dtype).tiny).log()
-        groups = held.view(self.settings.groups, -1) if self.settings.memory == "average" else held[None]
-        return (torch.softmax(groups, 1) * groups.shape[1]).flatten()
-
-    def _check_values(self, z: Tensor, layers: Layers) -> tuple[Tensor, Tensor | None]:
-        """Finite values, checked at once on the CPU; elsewhere without waiting, to be raised at the next call."""
         if z.device.type == "cpu":
             check_finite(z, layers)
-            return z, None
-        return self._pending.watch(z, layers, first=self.memory.filled == 0)
+        if labels is not None:
+            self._settle_label_width(labels)
+        first = self.memory.filled == 0
+        self.memory.start(z, labels)
+        result, path = self._run_step(z, labels)
+        if result.verdict is not None:
+            self._pending.watch(result.verdict, layers, first)
+        if self.settings.groups:
+            self.memory.advance(len(z))
+        self._last = LastSolve(result.solution, path)
+        self._calls += 1
+        return result.weights[own].clone() if path == "graph" else result.weights[own]
 
-    def _label_rows(self, labels: Tensor) -> Tensor:
-        """Labels as they are compared and stored: integers, or columns where the memory averages them."""
-        if labels.ndim == 2:
-            return labels.detach().to(torch.float32)
-        if self.settings.memory == "queue" or self.settings.groups == 0:
-            return labels
-        classes = torch.arange(self._num_classes(labels), device=labels.device)
-        return (labels[:, None] == classes).to(torch.float32)
+    def _run_step(self, z: Tensor, labels: Tensor | None) -> tuple[StepResult, str]:
+        groups = self.settings.groups if self.settings.memory == "average" else 1
+        path = choose_path(groups * self.memory.filled + len(z), z.device, self.settings)
+        seed = mix_seed(self.settings.seed, self._calls)
+        step = partial(take_step, self.memory, self.settings, path)
+        if path == "eager" or not self.settings.graphs:
+            return step(z, labels, torch.Generator(z.device).manual_seed(seed)), path
+        label_key = None if labels is None else (labels.shape, labels.dtype)
+        result, graphed = self._graphs.run((z.shape, label_key, self.memory.place()), step, z, labels, seed)
+        return result, "graph" if graphed else path
 
-    def _num_classes(self, labels: Tensor) -> int:
+    def _settle_label_width(self, labels: Tensor) -> None:
         """The width of averaged one-hot labels. Reads the device, once, when the user has not said it.
 
-        On the CPU a class beyond it is an error; elsewhere, where looking would mean waiting, its row stays empty.
+        A class beyond it is an error: at once on the CPU, elsewhere with the verdict of the batch.
         """
-        width = self.settings.num_classes or (self.memory.labels.shape[-1] if self.memory.filled else None)
-        if width is None or labels.device.type == "cpu":
-            seen = int(labels.max()) + 1
-            width = width or seen
-            if seen > width:
-                raise UserError(
-                    f"label {seen - 1} was found, but the memory averages labels of {width} classes; "
-                    f"build StableWeighting with num_classes={seen} or more"
-                )
-        return width
-
-    def _remember(self, z: Tensor, measure: Tensor, labels: Tensor | None, valid: Tensor | None) -> None:
-        if self.settings.groups:
-            self.memory.store(Samples(z, measure, labels), valid)
+        averaged = self.settings.memory == "average" and self.settings.groups
+        if labels.ndim == 2 or not averaged:
+            return
+        if self.memory.label_width is None:
+            self.memory.label_width = self.settings.num_classes or int(labels.max()) + 1
+        if labels.device.type == "cpu" and (seen := int(labels.max()) + 1) > self.memory.label_width:
+            raise UserError(
+                f"label {seen - 1} was found, but the memory averages labels of {self.memory.label_width} classes; "
+                f"build StableWeighting with num_classes={seen} or more"
+            )
 
     def get_extra_state(self) -> Tensor:
         return torch.tensor([self._calls])

@@ -17,15 +17,15 @@ Path = Literal["fused", "eager"]
 MOST_ROWS = 2048
 
 
-def choose_path(rows: Tensor, settings: WeightingSettings) -> Path:
-    """Where the problem over rows (n, m) is solved: fused wherever that is possible, unless told otherwise."""
-    reason = why_not_fused(rows, settings)
+def choose_path(num_rows: int, device: torch.device, settings: WeightingSettings) -> Path:
+    """How a problem of that many rows is solved: fused wherever that is possible, unless told otherwise."""
+    reason = why_not_fused(num_rows, device, settings)
     if settings.method == "fused" and reason:
         raise UserError(f"method='fused' is not possible here: {reason}; use method='auto'")
     return "fused" if settings.method in ("auto", "fused") and not reason else "eager"
 
 
-def why_not_fused(rows: Tensor, settings: WeightingSettings) -> str:
+def why_not_fused(num_rows: int, device: torch.device, settings: WeightingSettings) -> str:
     """The first reason against the fused path, or an empty string."""
     unsupported = {
         "redraw='step'": settings.redraw == "step",
@@ -41,10 +41,10 @@ def why_not_fused(rows: Tensor, settings: WeightingSettings) -> str:
     for name, present in unsupported.items():
         if present:
             return f"{name} has no fused kernel"
-    if len(rows) > MOST_ROWS:
-        return f"{len(rows)} rows are joined, and it takes at most {MOST_ROWS}"
-    if rows.device.type != "cuda":
-        return f"the features are on the {rows.device.type} device, and it runs on CUDA"
+    if num_rows > MOST_ROWS:
+        return f"{num_rows} rows are joined, and it takes at most {MOST_ROWS}"
+    if device.type != "cuda":
+        return f"the features are on the {device.type} device, and it runs on CUDA"
     if not triton_works():
         return "it needs Triton 3.3 or newer"
     return ""

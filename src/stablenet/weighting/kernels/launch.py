@@ -69,7 +69,7 @@ def fourier_rows_fused(rows: Tensor, settings: WeightingSettings, generator: tor
     omega = functions.omega if settings.bandwidth == 1 else functions.omega / float(settings.bandwidth)
     u = torch.empty(m, q, n, device=rows.device)
     block_n = power_of_two(n)
-    block_m = max(1, 4096 // block_n)
+    block_m = max(1, 1024 // block_n)
     programs.fourier_program[(-(-m // block_m),)](
         rows,
         omega,
