@@ -9,6 +9,7 @@ import typer
 
 from stablenet._version import __version__
 from stablenet.cli import data
+from stablenet.cli.demo import demo
 from stablenet.cli.evaluate import evaluate
 from stablenet.cli.export import export
 from stablenet.cli.list import list_parts
@@ -29,6 +30,7 @@ app.command()(evaluate)
 app.command()(predict)
 app.command()(export)
 app.command()(runs)
+app.command()(demo)
 app.command("list")(list_parts)
 
 

@@ -1,0 +1,6 @@
+"""ERM beside StableNet on the embedded data, in minutes and without a network, and a page that shows what came out."""
+
+from stablenet.demo.demo import Demo, run_demo
+from stablenet.demo.settings import DemoSettings
+
+__all__ = ["Demo", "DemoSettings", "run_demo"]

@@ -1,0 +1,80 @@
+"""Training the demo's runs, several processes at once, each of one thread: results do not depend on their number."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import torch
+
+from stablenet.engine.config import RunConfig
+from stablenet.engine.runs import Run, load_run
+from stablenet.engine.session import Runtime
+from stablenet.engine.train import train
+from stablenet.engine.watch import Watcher
+from stablenet.evaluation.evaluate import evaluate_run
+from stablenet.evaluation.selection import DEFAULT_RULE
+
+RULES = (DEFAULT_RULE, "last")
+Report = Callable[[str, int], None]  # a run's name, epochs done
+_POLL = 0.2  # seconds between two looks at what the workers tell
+
+
+class _Teller(Watcher):
+    """Tells every finished epoch."""
+
+    def __init__(self, name: str, tell: Report) -> None:
+        self._name, self._tell = name, tell
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        self._tell(self._name, record["epoch"])
+
+
+def train_all(configs: list[RunConfig], runs: Path, workers: int, report: Report) -> list[Run]:
+    """Train and evaluate every config; finished runs are taken as they are, broken ones go on."""
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(told,)) as pool:
+        futures = [pool.submit(_train_one, config, runs) for config in configs]
+        try:
+            for name, epoch in _listen(told, futures):
+                report(name, epoch)
+            return [load_run(future.result()) for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _listen(told: Any, futures: list[Future[Path]]) -> Iterator[tuple[str, int]]:
+    """What the workers tell, until all are done or one has failed."""
+    while True:
+        over = all(future.done() for future in futures) or any(
+            future.done() and future.exception() is not None for future in futures
+        )
+        try:
+            yield told.get(timeout=_POLL)
+        except Empty:
+            if over:
+                return
+
+
+_told: Any = None  # the worker's end of the queue
+
+
+def _start_worker(told: Any) -> None:
+    global _told
+    _told = told
+    torch.set_num_threads(1)
+
+
+def _train_one(config: RunConfig, runs: Path) -> Path:
+    watcher = _Teller(config.name, lambda name, epoch: _told.put((name, epoch)))
+    run = train(config, Runtime(runs=runs, device="cpu", resume=True), watcher)
+    for rule in RULES:
+        evaluate_run(run, rule=rule, device="cpu")
+    watcher.epoch({"epoch": config.train.epochs})
+    return run.path

@@ -1,0 +1,30 @@
+"""One honest sentence, made from the numbers alone."""
+
+from __future__ import annotations
+
+from stablenet.demo.statistics import Paired
+
+TIE = 0.0005  # a twentieth of a point: what the page rounds away
+
+
+def write_verdict(paired: Paired) -> tuple[str, str]:
+    """A headline, and a sentence on how much it is worth.   paired: StableNet minus ERM, as shares of right answers."""
+    mean, values = paired.differences.mean, paired.differences.values
+    wins, count = sum(value > 0 for value in values), len(values)
+    points = f"{abs(100 * mean):.1f} points"
+    interval = f"95 % interval {100 * paired.low:+.1f} to {100 * paired.high:+.1f}"
+    if abs(mean) < TIE:
+        return "StableNet and ERM did equally well.", f"Ahead in {wins} of {count} seeds; {interval}."
+    if mean > 0:
+        head = f"StableNet was right more often than ERM on the shifted target: by {points} on average."
+        tail = f"It was ahead in {wins} of {count} seeds ({interval}"
+    else:
+        head = f"StableNet lost: it was right less often than ERM on the shifted target, by {points} on average."
+        tail = f"It was ahead in {wins} of {count} seeds ({interval}"
+    if paired.is_clear:
+        return head, f"{tail}, which leaves out zero)."
+    return head, f"{tail}): {_spell(count)} seeds cannot tell this from chance."
+
+
+def _spell(count: int) -> str:
+    return {2: "two", 3: "three", 4: "four", 5: "five"}.get(count, str(count))
