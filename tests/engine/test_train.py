@@ -302,6 +302,21 @@ def test_unknown_tap_lists_neighbours(tmp_path):
     assert StableNet.title
 
 
+def test_a_run_that_never_began_is_begun_again(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("stablenet.engine.train.build_session", None)
+        with pytest.raises(TypeError):
+            tiny_run(tmp_path / "run", "erm", "train.max_steps=1")
+    assert tiny_run(tmp_path / "run", "erm", "train.max_steps=1").status["state"] == "finished"
+
+
+def test_bf16_on_request(tmp_path):
+    plain, half = (tiny_run(tmp_path / p, "stablenet", f"train.precision='{p}'") for p in ("32", "bf16"))
+    losses = [[r["train"]["loss"] for r in epochs(run)] for run in (plain, half)]
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.2)
+
+
 def test_config_names_the_folder(tmp_path):
     from stablenet.engine.session import Runtime
     from stablenet.engine.train import train

@@ -12,7 +12,6 @@ import torch
 
 from stablenet.errors import UserError
 
-_PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed"}
 _LARGE_PRIME = 1_000_000_007  # spreads (seed, rank, step) over the generators' 64 bits
 
 
@@ -23,8 +22,6 @@ def start_fabric(device: str, precision: str) -> Any:
     from lightning_fabric.strategies.ddp import DDPStrategy
 
     accelerator, devices = choose_device(device)
-    if precision == "auto":
-        precision = "bf16" if accelerator == "cuda" else "32"
     world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     strategy: Any = DDPStrategy() if world > 1 else "auto"
     fabric = Fabric(
@@ -32,10 +29,17 @@ def start_fabric(device: str, precision: str) -> Any:
         devices=local if world > 1 else devices,
         num_nodes=world // local,
         strategy=strategy,
-        precision=_PRECISIONS[precision],  # type: ignore[arg-type]
+        precision="bf16-mixed" if uses_bf16(precision, accelerator) else "32-true",
     )
     fabric.launch()
     return fabric
+
+
+def uses_bf16(precision: str, accelerator: str) -> bool:
+    """Whether the network computes in bfloat16: where asked for, and by default on a GPU that is made for it."""
+    if precision == "auto":
+        return accelerator == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return precision == "bf16"
 
 
 def choose_device(device: str) -> tuple[str, int | list[int]]:

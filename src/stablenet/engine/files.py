@@ -28,22 +28,26 @@ def name_full_disk(path: Path) -> Iterator[None]:
         raise
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a file beside the path, then put it in its place in one step."""
+def write_whole(path: Path, write: Callable[[Path], None], sync: bool = True) -> None:
+    """Let `write` fill a file beside the path, then put it in its place in one step.
+
+    sync: wait until the disk has it; without, a power cut (not a killed process) may lose it.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         with name_full_disk(path):
             write(partial)
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())
+            if sync:
+                with partial.open("rb") as file:
+                    os.fsync(file.fileno())
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def write_json(path: Path, values: Any) -> None:
+def write_json(path: Path, values: Any, sync: bool = True) -> None:
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(path, lambda partial: _write_text(partial, text))
+    write_whole(path, lambda partial: _write_text(partial, text), sync)
 
 
 def read_json(path: Path) -> Any:

@@ -63,7 +63,9 @@ class RunFolder:
         return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")
 
     def set_status(self, state: str, epoch: int, step: int, reason: str = "") -> None:
-        write_json(self.status, {"state": state, "reason": reason, "epoch": epoch, "step": step})
+        # Told again with every checkpoint, so it need not wait for the disk.
+        values = {"state": state, "reason": reason, "epoch": epoch, "step": step}
+        write_json(self.status, values, sync=state == FINISHED)
 
     def read_status(self) -> dict[str, Any]:
         """The status; a run that says `running` while nobody trains in it was killed."""
@@ -91,7 +93,7 @@ def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chos
 def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest, resume: bool) -> bool:
     """Make the folder ready for training; False where the run has finished already.
 
-    Refuses a folder of another config, showing the difference, and an unfinished run unless it is to be resumed.
+    Refuses a folder of another config, showing the difference, and a run with a checkpoint unless it is to be resumed.
     """
     if folder.config.exists():
         old = read_json(folder.config)
@@ -103,7 +105,7 @@ def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest
         status = folder.read_status()
         if status["state"] == FINISHED:
             return False
-        if not resume:
+        if not resume and folder.checkpoint.exists():
             raise UserError(
                 f"{folder.path} holds this run already, {status['state']} at step {status['step']}: "
                 "go on with --resume, or remove the folder to start again"

@@ -14,7 +14,7 @@ from stablenet.algorithms import Algorithm, Context, StepOutput, build_algorithm
 from stablenet.data.manifest import Manifest
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine.config import RunConfig
-from stablenet.engine.devices import seed_generators
+from stablenet.engine.devices import seed_generators, uses_bf16
 from stablenet.engine.folder import RunFolder
 from stablenet.engine.graphs import graph_network, may_graph
 from stablenet.engine.optimizers import make_optimizer
@@ -194,5 +194,6 @@ def _graph(algorithm: Algorithm[Any], config: RunConfig, training: Loader, fabri
     if not may_graph(algorithm, fabric.device, size, same_shapes, fabric.world_size):
         return False
     images = torch.zeros(batch, 3, size, size, device=fabric.device).contiguous(memory_format=torch.channels_last)
-    graph_network(algorithm, images, torch.bfloat16 if config.train.precision != "32" else None)
+    bf16 = uses_bf16(config.train.precision, fabric.device.type)
+    graph_network(algorithm, images, torch.bfloat16 if bf16 else None)
     return True

@@ -8,6 +8,7 @@ import time
 import torch
 
 from stablenet._version import __version__
+from stablenet.engine.devices import uses_bf16
 from stablenet.engine.files import Lines
 from stablenet.engine.session import Session
 
@@ -60,6 +61,7 @@ class Timing:
             "stablenet": __version__,
             "torch": torch.__version__,
             "device": f"{device.type}: {name}",
+            "precision": "bf16" if uses_bf16(session.config.train.precision, device.type) else "32",
             "processes": session.fabric.world_size,
             "threads": torch.get_num_threads(),
             "cuda_graphs": session.graphed,

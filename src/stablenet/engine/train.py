@@ -81,7 +81,7 @@ class Training:
         self._set_status(RUNNING)
         try:
             while position.step < total:
-                self._run_epoch()
+                self.run_epoch()
             self._finish()
         except Interrupted:
             self._set_status(INTERRUPTED, "stopped by the user")
@@ -95,7 +95,8 @@ class Training:
                 if file is not None:
                     file.close()
 
-    def _run_epoch(self) -> None:
+    def run_epoch(self) -> None:
+        """Train the epoch the run stands in to its end, evaluate, record, keep."""
         session, position = self._session, self._position
         if position.batch == 0:
             self._totals.clear()

@@ -1,0 +1,191 @@
+"""Speed of the engine, as ratios in one run: against a bare loop, and StableNet against ERM.
+
+    python benchmarks/train.py                      # the demo's training on the CPU
+    python benchmarks/train.py --device cuda        # the demo's and ResNet-18 at 224 pixels, on a GPU
+
+Epochs of all contestants alternate, so that a machine that slows down slows all; a ratio is the median over rounds.
+Everything a run does is timed: data, augmentation, training, validation, records, checkpoints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch.nn import functional
+
+from stablenet.data.manifest import Manifest
+from stablenet.data.pipeline import MemoryPixels, Samples
+from stablenet.engine.assemble import assemble_config
+from stablenet.engine.config import RunConfig
+from stablenet.engine.devices import start_fabric
+from stablenet.engine.folder import RunFolder, describe_config, open_folder
+from stablenet.engine.interrupts import StopRequest
+from stablenet.engine.optimizers import make_optimizer
+from stablenet.engine.parts import RunData, make_manifest
+from stablenet.engine.session import Runtime, build_session, make_algorithm
+from stablenet.engine.train import Training
+from stablenet.engine.validate import evaluate_loader
+from stablenet.engine.watch import Watcher
+
+BARE, ERM = "bare loop", "erm"
+METHODS = {ERM: ("erm", ()), "stablenet": ("stablenet", ()), "stablenet paper": ("stablenet", ("preset=paper",))}
+LEAST_OF_BARE = 0.97
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training to time. most: the largest allowed StableNet ÷ ERM."""
+
+    name: str
+    settings: tuple[str, ...]
+    recipe: str
+    most: float
+    made: int = 0  # images made up in memory, in place of the recipe's
+
+
+DEMO_CPU = Case("demo, paper's CNN, 28 px, cpu", (), "embedded-dr0.9", 1.25)
+DEMO_GPU = Case("paper's CNN, 28 px, cuda", ("train.batch_size=128",), "embedded-dr0.9", 1.25, made=16384)
+RESNET = Case("ResNet-18, 224 px, cuda", ("model.pretrained=",), "pacs-unbalanced-5-sketch", 1.08, made=4096)
+
+
+class MadeUp(RunData):
+    """Random images in memory."""
+
+    def open_part(self, part: str) -> Samples:
+        rows, side = self.manifest.part(part), self._config.image_size
+        generator = torch.Generator().manual_seed(0)
+        pixels = torch.randint(0, 256, (len(rows), side, side, 3), dtype=torch.uint8, generator=generator)
+        label = torch.from_numpy(rows["label"].to_numpy(copy=True))
+        count = torch.arange(len(rows))
+        return Samples(
+            MemoryPixels(rows["id"].tolist(), pixels), count, label, torch.zeros_like(label), count, len(rows)
+        )
+
+
+def make_rows(count: int) -> Manifest:
+    """A split of made-up images: one in sixteen for validation."""
+    rows = pd.DataFrame({"id": [f"{k:06d}" for k in range(count)], "label": [k % 7 for k in range(count)], "domain": 0})
+    rows["part"] = ["validation" if k % 16 == 0 else "train" for k in range(count)]
+    return Manifest("made-up", "none", {}, 0, tuple("abcdefg"), ("all",), rows)
+
+
+def open_contestants(case: Case, device: str, folder: Path) -> dict[str, Callable[[int], int]]:
+    """For each name a function that trains an epoch and returns how many images it trained on."""
+    contestants: dict[str, Callable[[int], int]] = {}
+    fabric = start_fabric(device, "auto")
+    for name, (method, parameters) in METHODS.items():
+        own = [f"method.name={method}", *(f"method.parameters.{p}" for p in parameters), "train.epochs=100000"]
+        config = assemble_config(case.recipe, None, [*case.settings, *own])
+        data = MadeUp(config.data, make_rows(case.made), None) if case.made else make_data(config)
+        contestants[name] = open_engine(config, data, fabric, folder / name.replace(" ", "-"))
+        if name == ERM:
+            contestants[BARE] = open_bare(config, data, fabric, folder)
+    return contestants
+
+
+def make_data(config: RunConfig) -> RunData:
+    return RunData(config.data, make_manifest(config, None), None)
+
+
+def open_engine(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Callable[[int], int]:
+    folder = RunFolder(path)
+    open_folder(folder, describe_config(config, data.manifest, None), data.manifest, resume=False)
+    session = build_session(config, Runtime(), fabric, folder, data)
+    training = Training(session, Watcher(), StopRequest(), "")
+
+    def run(epoch: int) -> int:
+        training.run_epoch()
+        return len(session.training) * config.train.batch_size
+
+    return run
+
+
+def open_bare(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Callable[[int], int]:
+    """The loop one would write by hand, with the same loaders, network and optimiser."""
+    session = build_session(config, Runtime(graphs=False), fabric, RunFolder(path), data)
+    algorithm = make_algorithm(config, Runtime(), data.manifest, session.training, fabric)
+    network, device = algorithm.network, fabric.device
+    optimizer = make_optimizer(algorithm, config.train, device)
+    layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+
+    def run(epoch: int) -> int:
+        network.train()
+        for batch in session.training.epoch(epoch):
+            x = batch.x.contiguous(memory_format=layout)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                loss = functional.cross_entropy(network(x), batch.y)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+        assert session.validation is not None
+        evaluate_loader(network, session.validation, data.manifest, fabric)
+        return len(session.training) * config.train.batch_size
+
+    return run
+
+
+def time_epochs(contestants: dict[str, Callable[[int], int]], rounds: int, device: str) -> dict[str, list[float]]:
+    """Seconds per image of every contestant in every round; a first round warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        for name, run in contestants.items():
+            _wait(device)
+            start = time.perf_counter()
+            images = run(number)
+            _wait(device)
+            if number:
+                seconds[name].append((time.perf_counter() - start) / images)
+    return seconds
+
+
+def report(case: Case, seconds: dict[str, list[float]]) -> bool:
+    """Print a table; whether all limits hold."""
+    print(f"\n{case.name}")
+    for name, values in seconds.items():
+        print(f"  {name:16s} {1 / statistics.median(values):12,.0f} images/s")
+    of_bare = _ratio(seconds[BARE], seconds[ERM])
+    holds = of_bare >= LEAST_OF_BARE
+    print(f"  erm, engine's speed ÷ bare loop's: {of_bare:.3f} (at least {LEAST_OF_BARE})")
+    for name in METHODS:
+        if name != ERM:
+            ratio = _ratio(seconds[name], seconds[ERM])
+            holds &= ratio <= case.most
+            print(f"  {name}, time ÷ erm's: {ratio:.3f} (at most {case.most})")
+    return holds
+
+
+def _ratio(above: list[float], below: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(above, below, strict=True))
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=7)
+    chosen = parser.parse_args()
+    cases = (DEMO_GPU, RESNET) if chosen.device == "cuda" else (DEMO_CPU,)
+    holds = True
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            contestants = open_contestants(case, chosen.device, Path(folder))
+            holds &= report(case, time_epochs(contestants, chosen.rounds, chosen.device))
+    print("\nall limits hold" if holds else "\nA LIMIT IS BROKEN")
+    raise SystemExit(not holds)
+
+
+if __name__ == "__main__":
+    main()

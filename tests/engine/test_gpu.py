@@ -1,0 +1,132 @@
+"""On a GPU: bf16 and channels-last by default, CUDA graphs that change nothing, failures found without waiting."""
+
+import json
+
+import pytest
+import torch
+
+from stablenet.data.pipeline import Loader
+from stablenet.engine.runs import load_run
+from stablenet.engine.session import Runtime
+from stablenet.engine.train import train
+from stablenet.errors import UserError
+from tests.engine.tiny import tiny_config
+
+pytestmark = pytest.mark.gpu
+
+EXACT = ("train.precision='32'", "model.parameters.dropout=0.0", "data.image_size=28", "model.parameters.image_size=28")
+
+
+@pytest.fixture(autouse=True)
+def _gpu():
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.backends.cudnn.deterministic = False
+
+
+def gpu_run(folder, method="erm", *settings, **runtime):
+    return train(tiny_config(method, *settings), Runtime(folder=folder, device="cuda", **runtime))
+
+
+def losses(run):
+    return [record["loss"] for record in run.records if record["kind"] == "step"]
+
+
+def session_of(run):
+    return json.loads((run.path / "timing.jsonl").read_text().splitlines()[0])
+
+
+@pytest.mark.parametrize("method", ["erm", "stablenet"])
+def test_graphs_change_nothing(tmp_path, method):
+    eager, graphed = (gpu_run(tmp_path / str(g), method, *EXACT, graphs=g) for g in (False, True))
+    assert session_of(graphed)["cuda_graphs"]
+    assert not session_of(eager)["cuda_graphs"]
+    assert losses(graphed) == pytest.approx(losses(eager), rel=2e-2)
+    assert losses(graphed)[0] == pytest.approx(losses(eager)[0], rel=1e-4)
+    mine, theirs = graphed.load_model("last").state_dict(), eager.load_model("last").state_dict()
+    assert int(mine["body.stage1.1.num_batches_tracked"]) == int(theirs["body.stage1.1.num_batches_tracked"]) == 21
+
+
+def test_graphed_dropout_differs_between_steps_and_not_between_runs(tmp_path):
+    first, second = (gpu_run(tmp_path / name, "erm", "train.precision='32'") for name in "ab")
+    assert losses(first) == pytest.approx(losses(second), rel=1e-3)
+    other = gpu_run(tmp_path / "c", "erm", "train.precision='32'", "seed=1", "data.split_seed=0")
+    assert losses(first) != pytest.approx(losses(other), rel=1e-3)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_uniform_weights_equal_erm(tmp_path, graphs):
+    uniform = ("method.parameters.overrides.min_ess=1.0", "method.parameters.preset=recommended")
+    weighted = gpu_run(tmp_path / "w", "stablenet", *EXACT, *uniform, graphs=graphs)
+    plain = gpu_run(tmp_path / "p", "erm", *EXACT, graphs=graphs)
+    assert losses(weighted) == pytest.approx(losses(plain), rel=1e-3)
+
+
+def test_gpu_agrees_with_the_processor(tmp_path):
+    gpu = gpu_run(tmp_path / "gpu", "stablenet", *EXACT)
+    cpu = train(tiny_config("stablenet", *EXACT), Runtime(folder=tmp_path / "cpu", device="cpu"))
+    assert losses(gpu)[0] == pytest.approx(losses(cpu)[0], rel=1e-2)
+
+
+def test_bf16_is_the_default_and_learns(tmp_path):
+    run = gpu_run(tmp_path / "run", "stablenet", "train.epochs=12", "train.milestones=[]")
+    assert session_of(run)["precision"] == "bf16"
+    assert losses(run)[-1] < losses(run)[0]
+    assert run.model.state_dict()["head.weight"].dtype == torch.float32
+
+
+def test_dataset_solve(tmp_path):
+    run = gpu_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset")
+    solves = [record for record in run.records if record["kind"] == "solve"]
+    assert len(solves) == 3
+    assert all(record["dependence_after"] < record["dependence_before"] for record in solves)
+
+
+def test_resume_goes_on(tmp_path):
+    from stablenet.engine.interrupts import Interrupted
+    from tests.engine.test_train import StopAt
+
+    whole = gpu_run(tmp_path / "whole", "stablenet", *EXACT)
+    config = tiny_config("stablenet", *EXACT)
+    with pytest.raises(Interrupted):
+        train(config, Runtime(folder=tmp_path / "run", device="cuda"), StopAt(9))
+    resumed = gpu_run(tmp_path / "run", "stablenet", *EXACT, resume=True)
+    assert losses(resumed) == pytest.approx(losses(whole), rel=2e-2)
+
+
+def test_nonfinite_loss_is_found_and_named(tmp_path, monkeypatch):
+    original = Loader.epoch
+
+    def spoil(self, number, start=0):
+        for count, batch in enumerate(original(self, number, start)):
+            if self.settings.shuffle and number == 1 and count == 2:
+                batch.x[:] = float("nan")
+            yield batch
+
+    monkeypatch.setattr(Loader, "epoch", spoil)
+    with pytest.raises(UserError, match=r"step 10 \(epoch 2, batch 3"):
+        gpu_run(tmp_path / "run", "erm", "train.log_every=100")
+    assert load_run(tmp_path / "run").status["state"] == "failed"
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def test_real_out_of_memory_says_what_to_try(tmp_path):
+    torch.cuda.set_per_process_memory_fraction(1e-4)
+    try:
+        with pytest.raises(UserError, match=r"out of memory with batches of 8: try"):
+            gpu_run(tmp_path / "run", "erm", *EXACT)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_resnet_is_not_graphed_at_224(tmp_path):
+    settings = ("model.name=resnet18", "data.image_size=224", "train.max_steps=2", "data.augment=true")
+    config = tiny_config("stablenet", *settings).plain()
+    config["model"]["parameters"] = {}
+    from stablenet.engine.config import read_config
+
+    run = train(read_config(config), Runtime(folder=tmp_path / "run", device="cuda"))
+    assert not session_of(run)["cuda_graphs"]
+    assert run.status["state"] == "finished"
