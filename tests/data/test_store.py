@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from stablenet.data.cache import prepare
@@ -53,6 +54,18 @@ def test_a_flipped_bit_is_found(store):
     path.write_bytes(data)
     with pytest.raises(UserError, match=r"1 images do not fit their checksums: 3\.png"):
         PixelStore.open(store.path).verify()
+
+
+@pytest.mark.parametrize("rows", [[6], [-1], [0, 99]])
+def test_rows_out_of_range_are_refused(store, rows):
+    with pytest.raises(IndexError, match=r"rows must lie in 0\.\.5"):
+        store.read(torch.tensor(rows))
+
+
+def test_reading_fills_what_is_given(store):
+    place = torch.empty(2, 4, 5, 3, dtype=torch.uint8)
+    assert store.read(torch.tensor([5, 1]), out=place) is place
+    assert torch.equal(place, store.pixels[[5, 1]])
 
 
 def test_writing_to_the_tensor_never_reaches_the_file(store):

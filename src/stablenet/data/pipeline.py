@@ -17,7 +17,7 @@ from stablenet.data.counter import combine
 from stablenet.data.feed import Feed, Pixels, ResidentFeed, StreamFeed, fits_on_device
 from stablenet.data.manifest import Manifest
 from stablenet.data.order import BatchSettings, check_division, count_batches, order_epoch, slice_batch
-from stablenet.data.store import PixelStore
+from stablenet.data.store import PixelStore, take_rows
 from stablenet.data.table import ComposedTable
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
@@ -69,7 +69,7 @@ class MemoryPixels:
         return len(self._ids)
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        return torch.index_select(self._pixels, 0, indices, out=out)
+        return take_rows(self._pixels, indices, out)
 
 
 def read_part(store: PixelStore, manifest: Manifest, part: str) -> Samples:

@@ -1,0 +1,284 @@
+"""Speed of the data path, as ratios of two ways measured in turn in one run.
+
+    python benchmarks/data.py --data FOLDER [--parts prepare feed gpu] [--out results/data]
+
+prepare  decoding PACS into a store with all cores, against one core                       bar 1.6 on two cores
+feed     batches from the store, against a DataLoader over the image files, same cores     bar 5
+gpu      ResNet-18 training from the store, against constant synthetic batches             bar 0.95 (needs CUDA)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+
+import torch
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision.models import resnet18
+from torchvision.transforms import v2
+
+from stablenet.data.augment import Augment, Normalization, Resize, Transform
+from stablenet.data.cache import prepare
+from stablenet.data.order import BatchSettings
+from stablenet.data.pipeline import Loader, Samples
+from stablenet.data.sources import read_source
+from stablenet.data.store import PixelStore
+from stablenet.data.table import ImageTable
+
+BATCH = 128
+SIZE = 224
+NORMALIZATION = Normalization()
+
+
+@dataclass
+class Result:
+    """Images per second of the new and the old way (best of the rounds), and their ratio."""
+
+    part: str
+    what: str
+    new: float
+    old: float
+    bar: float | None
+
+    @property
+    def ratio(self) -> float:
+        return self.new / self.old
+
+
+def measure_in_turn(ways: list[Callable[[], float]], rounds: int) -> list[float]:
+    """The best of each way's figures: other load on the machine only ever slows. The ways take turns."""
+    figures = [[way() for way in ways] for _ in range(rounds)]
+    return [max(column) for column in zip(*figures, strict=True)]
+
+
+def bench_prepare(table: ImageTable, place: Path, rounds: int) -> list[Result]:
+    """The whole of `prepare`: sizes, decoding, hashing, writing, flushing to disk."""
+
+    def run(workers: int) -> float:
+        shutil.rmtree(place, ignore_errors=True)
+        start = time.perf_counter()
+        prepare(table, place, workers=workers)
+        return len(table.rows) / (time.perf_counter() - start)
+
+    cores = os.cpu_count() or 1
+    new, old = measure_in_turn([lambda: run(cores), lambda: run(1)], rounds)
+    return [Result("prepare", f"{cores} threads / 1 thread", new, old, 1.6 if cores == 2 else None)]
+
+
+class ImageFiles(Dataset[tuple[Tensor, int, int, int]]):
+    """The usual way: one encoded file per image, decoded when asked for."""
+
+    def __init__(self, folder: Path, rows: list[tuple[str, int, int]], transform: Callable[[object], Tensor]) -> None:
+        self.folder, self.rows, self.transform = folder, rows, transform
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, int, int]:
+        path, label, domain = self.rows[index]
+        with Image.open(BytesIO((self.folder / path).read_bytes())) as image:
+            return self.transform(image.convert("RGB")), label, domain, index
+
+
+class Raw:
+    """No transform: the pixels as they are."""
+
+    def __call__(self, pixels: Tensor, key: Tensor) -> Tensor:
+        return pixels
+
+
+def file_transforms() -> dict[str, Callable[[object], Tensor]]:
+    """torchvision's, image by image, in the worker processes."""
+    finish = [
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(NORMALIZATION.mean, NORMALIZATION.std),
+    ]
+    augment = [
+        v2.RandomResizedCrop(SIZE, (0.8, 1.0), antialias=True),
+        v2.RandomHorizontalFlip(),
+        v2.ColorJitter(0.4, 0.4, 0.4, 0.4),
+        v2.RandomGrayscale(0.1),
+    ]
+    return {
+        "pixels": v2.PILToTensor(),
+        "resized, normalized": v2.Compose([v2.Resize((SIZE, SIZE)), *finish]),
+        "augmented, on the processor": v2.Compose([*augment, *finish]),
+    }
+
+
+def store_transforms() -> dict[str, Transform]:
+    return {
+        "pixels": Raw(),
+        "resized, normalized": Resize(SIZE, NORMALIZATION),
+        "augmented, on the processor": Augment(SIZE, NORMALIZATION),
+    }
+
+
+def bench_feed(table: ImageTable, store: PixelStore, folder: Path, rounds: int, batches: int) -> list[Result]:
+    rows = list(zip(table.rows["path"], table.rows["label"], table.rows["domain"], strict=True))
+    results = []
+    for name, transform in file_transforms().items():
+        files = ImageFiles(folder, rows, transform)
+
+        def from_files(files: ImageFiles = files) -> float:
+            loader = DataLoader(files, BATCH, shuffle=True, num_workers=os.cpu_count() or 1, drop_last=True)
+            return _rate(iter(loader), batches)
+
+        def from_store(name: str = name) -> float:
+            settings = BatchSettings(batch_size=BATCH, drop_last=True)
+            return _rate(Loader(take_all(store), settings, store_transforms()[name]).epoch(0), batches)
+
+        new, old = measure_in_turn([from_store, from_files], rounds)
+        results.append(Result("feed", name, new, old, 5.0 if name == "pixels" else None))
+    return results
+
+
+def _rate(loader: Iterator[object], batches: int) -> float:
+    """Images per second, after the first batch (starting workers is not feeding)."""
+    next(loader)
+    start = time.perf_counter()
+    for _ in range(batches):
+        next(loader)
+    return batches * BATCH / (time.perf_counter() - start)
+
+
+def take_all(store: PixelStore) -> Samples:
+    """The whole store as one part."""
+    y, domain = (torch.tensor(store.rows[name].to_numpy()) for name in ("label", "domain"))
+    index = torch.arange(len(store))
+    return Samples(store, index, y, domain, index, len(store))
+
+
+def bench_gpu(store: PixelStore, rounds: int, steps: int) -> list[Result]:
+    """Training steps per second, each way on the same network, in bfloat16 and in TF32."""
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    samples, results = take_all(store), []
+    settings = BatchSettings(batch_size=BATCH, drop_last=True)
+    feeds = {
+        "on the device, augmented, compiled": ("device", Augment(SIZE, NORMALIZATION, compiled=True)),
+        "streamed, augmented, compiled": ("stream", Augment(SIZE, NORMALIZATION, compiled=True)),
+        "on the device, augmented": ("device", Augment(SIZE, NORMALIZATION)),
+        "on the device, resized": ("device", Resize(SIZE, NORMALIZATION)),
+    }
+    for precision in ("bfloat16", "tf32"):
+        train = Trainer(precision)
+        fixed = (torch.randn(BATCH, 3, SIZE, SIZE, device="cuda"), torch.randint(7, (BATCH,), device="cuda"))
+        for name, (place, transform) in feeds.items():
+            loader = Loader(samples, settings, transform, device="cuda", place=place)
+
+            def from_store(loader: Loader = loader, train: Trainer = train) -> float:
+                return train.rate(_repeat(loader), steps)
+
+            def synthetic(train: Trainer = train, fixed: tuple[Tensor, Tensor] = fixed) -> float:
+                return train.rate(iter(lambda: fixed, None), steps)
+
+            new, old = measure_in_turn([from_store, synthetic], rounds)
+            bar = 0.95 if name == "on the device, augmented, compiled" else None
+            results.append(Result("gpu", f"{precision}: {name}", new, old, bar))
+    return results
+
+
+def _repeat(loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
+    epoch = 0
+    while True:
+        for batch in loader.epoch(epoch):
+            yield batch.x, batch.y
+        epoch += 1
+
+
+class Trainer:
+    """ResNet-18 with seven classes, SGD, channels last."""
+
+    def __init__(self, precision: str) -> None:
+        self.network = resnet18(num_classes=7).cuda().to(memory_format=torch.channels_last)
+        self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
+        self.low = precision == "bfloat16"
+
+    def rate(self, batches: Iterator[tuple[Tensor, Tensor]], steps: int) -> float:
+        """Images per second over `steps` steps, after warm-up steps (compiling, choosing kernels)."""
+        for _ in range(10):
+            self.step(*next(batches))
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(steps):
+            self.step(*next(batches))
+        torch.cuda.synchronize()
+        return steps * BATCH / (time.perf_counter() - start)
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self.optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16) if self.low else nullcontext():
+            loss = nn.functional.cross_entropy(self.network(x.to(memory_format=torch.channels_last)), y)
+        loss.backward()
+        self.optimizer.step()
+
+
+def unpack(table: ImageTable, folder: Path) -> Path:
+    """Image files for the usual way."""
+    if table.root.is_dir():
+        return table.root
+    with zipfile.ZipFile(table.root) as archive:
+        archive.extractall(folder, table.rows["path"])
+    return folder
+
+
+def report(results: list[Result], out: Path) -> None:
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    cores, load = os.cpu_count(), os.getloadavg()[0]
+    machine = f"{platform.machine()}, {cores} cores, load {load:.1f} at the end, {device}, torch {torch.__version__}"
+    table = Table("part", "what", "images/s", "beside", "ratio", "bar", title=f"data path: {machine}")
+    for result in results:
+        bar = "" if result.bar is None else f"{result.bar:g} {'met' if result.ratio >= result.bar else 'MISSED'}"
+        figures = f"{result.new:,.0f}", f"{result.old:,.0f}", f"{result.ratio:.2f}"
+        table.add_row(result.part, result.what, *figures, bar)
+    Console(width=140).print(table)
+    out.mkdir(parents=True, exist_ok=True)
+    name = "speed-gpu.json" if torch.cuda.is_available() else "speed-cpu.json"
+    records = [asdict(result) | {"ratio": result.ratio} for result in results]
+    (out / name).write_text(json.dumps({"machine": machine, "results": records}, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("STABLENET_DATA"), help="folder with PACS")
+    parser.add_argument("--parts", nargs="+", choices=["prepare", "feed", "gpu"], help="default: all that can run")
+    parser.add_argument("--out", type=Path, default=Path("results/data"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=10, help="batches per round of feed")
+    parser.add_argument("--steps", type=int, default=100, help="training steps per round of gpu")
+    arguments = parser.parse_args()
+    parts = arguments.parts or ["prepare", "feed", *(["gpu"] if torch.cuda.is_available() else [])]
+    table = read_source("pacs", arguments.data)
+    assert isinstance(table, ImageTable)
+    with tempfile.TemporaryDirectory() as scratch:
+        place, results = Path(scratch) / "store", []
+        if "prepare" in parts:
+            results += bench_prepare(table, place, arguments.rounds)
+        store = prepare(table, place).store
+        if "feed" in parts:
+            folder = unpack(table, Path(scratch) / "files")
+            results += bench_feed(table, store, folder, arguments.rounds, arguments.batches)
+        if "gpu" in parts:
+            results += bench_gpu(store, arguments.rounds, arguments.steps)
+    report(results, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
