@@ -40,14 +40,15 @@ def test_fused_equals_eager(case, size):
     assert torch.equal(found.weights, again.weights)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("preset", ["paper", "recommended"])
 def test_a_training_step_does_not_synchronise(preset):
     weighting = StableWeighting(preset, num_classes=2).cuda()
     rows, labels, _ = make_problem(64, 32, 64, "cuda")
     for _ in range(3):
         weighting(rows, labels=labels)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         for _ in range(5):
             weights = weighting(rows, labels=labels)
     finally:
@@ -128,6 +129,7 @@ def test_extra_memory_stays_small():
     assert (torch.cuda.max_memory_allocated() - start) / 2**20 <= 64
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler
 def test_inside_a_compiled_training_step():
     weighting = StableWeighting("recommended").cuda()
     rows, labels, _ = make_problem(64, 32, 64, "cuda")

@@ -110,7 +110,7 @@ def run_steps(
     m, q, n = u.shape
     grid = plan_grid(n, m, q)
     real = matrices[0].dtype
-    exchange = torch.empty((4 * grid.programs + 5) * grid.block_n, device=u.device, dtype=real)
+    exchange = torch.empty((3 * grid.programs + 5) * grid.block_n + 2 * grid.programs, device=u.device, dtype=real)
     out = torch.empty(2 * size + settings.steps + 1 + 5, device=u.device)
     weights, logits, objective, facts = out.split([size, size, settings.steps + 1, 5])
     programs.solve_program[(grid.programs,)](
@@ -153,11 +153,12 @@ def run_steps(
 def plan_grid(n: int, m: int, q: int) -> Grid:
     """Enough programs to share the work, few enough to exchange sums cheaply and to run all at once."""
     block_n = power_of_two(n)
-    wanted = max(1, n * m * q // 32_768)  # numbers of u that one program reads in a pass
+    wanted = max(1, n * m * q // 2048)  # numbers of u that one program reads in a pass
     count = min(64, power_of_two(wanted), power_of_two(m))
-    block_m = max(1, min(16, 4096 // block_n))
     rows = power_of_two(-(-n // count))
-    return Grid(count, -(-m // count), rows, block_m, block_n, 8 if block_n <= 512 else 16)
+    block_m = max(1, min(8, 2048 // block_n))
+    warps = min(16, max(4 if q == 1 else 8, block_n // 64))
+    return Grid(count, -(-m // count), rows, block_m, block_n, warps)
 
 
 def power_of_two(value: int) -> int:

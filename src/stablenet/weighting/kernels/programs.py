@@ -98,8 +98,9 @@ def wait_for_all(counter_ptr, target):
     """A barrier over all programs of the launch (they run at the same time: the launch is cooperative)."""
     tl.debug_barrier()
     tl.atomic_add(counter_ptr, 1, sem="acq_rel", scope="gpu")
-    while tl.atomic_add(counter_ptr, 0, sem="acquire", scope="gpu") < target:
+    while tl.load(counter_ptr, volatile=True) < target:  # polling by loads spares the counter a storm of atomics
         pass
+    tl.atomic_add(counter_ptr, 0, sem="acquire", scope="gpu")
     tl.debug_barrier()
 
 
@@ -208,7 +209,7 @@ def solve_program(
     l_ptr,  # (n, n) L = Y Yᵀ
     kl_ptr,  # (n, n) K∘L
     fixed_ptr,  # (n − size,) the memory's weights
-    share_ptr,  # exchange between programs: (4, P, BLOCK_N) partial sums, then (5, BLOCK_N) vectors
+    share_ptr,  # exchange between programs: (3, P, BLOCK_N) partial sums, (5, BLOCK_N) vectors, (2, P) scalars
     counter_ptr,  # barrier; zero at launch
     weights_ptr,  # out: (size,)
     logits_ptr,  # out: (size,)
@@ -253,7 +254,9 @@ def solve_program(
     fixed = tl.load(fixed_ptr + row, mask=row < n - size, other=0.0).to(REAL)
     partial = share_ptr + program * BLOCK_N
     stride = P * BLOCK_N
-    vectors = share_ptr + 4 * stride
+    vectors = share_ptr + 3 * stride
+    scalars = vectors + 5 * BLOCK_N
+    each = tl.arange(0, P)
 
     c = tl.cast(1.0, REAL)
     scale = tl.cast(1.0, REAL)
@@ -269,6 +272,7 @@ def solve_program(
     theta = tl.zeros([BLOCK_N], REAL)
     velocity = tl.zeros([BLOCK_N], REAL)
     kept_theta = tl.zeros([BLOCK_N], REAL)
+    kept_gradient = tl.zeros([BLOCK_N], REAL)
     kept_w = tl.where(moving, 1.0, 0.0).to(REAL)
     best_slope = tl.zeros([BLOCK_N], REAL)
     factor = tl.cast(1.0, REAL)
@@ -279,7 +283,6 @@ def solve_program(
     after = tl.cast(0.0, REAL)
     kept = tl.cast(0.0, REAL)
     guarded = tl.cast(0.0, REAL)
-    gap = tl.cast(0.0, REAL)
     waits = 0
 
     for step in range(steps + 1):
@@ -287,9 +290,10 @@ def solve_program(
         raised = tl.where(moving, tl.exp(theta - top), 0.0)
         w = size * raised / tl.sum(raised, 0)
         w = tl.where(moving, tl.where(step == 0, 1.0, w), 0.0)
-        spread = tl.sum(tl.where(moving, (w - 1) * (w - 1), 0.0), 0) / size
+        spread = tl.sum(w * w, 0) / size - 1  # the variance, since the mean is one
         blended = spread > spread_limit
         shrink = tl.where(blended, tl.sqrt(spread_limit / tl.where(blended, spread, 1.0)), 1.0)
+        spread = tl.where(blended, spread_limit, spread).to(REAL)
         w = tl.where(moving, tl.where(blended, 1 + shrink * (w - 1), w), 0.0)
         guarded += tl.where(blended, 1.0, 0.0).to(REAL)
 
@@ -307,7 +311,8 @@ def solve_program(
             total, squares, norm, norm_squares = feature_sums(u_ptr, v, first, last, n, Q, BLOCK_M, BLOCK_N, REAL)
             tl.store(partial + row, total)
             tl.store(partial + stride + row, squares)
-            tl.store(partial + 2 * stride + row, tl.where(row == 0, norm, tl.where(row == 1, norm_squares, 0.0)))
+            tl.store(scalars + program, norm)
+            tl.store(scalars + P + program, norm_squares)
         if LABEL_PAIRS:
             tl.store(vectors + own, multiply_rows(k_ptr, v, own, n, BLOCK_N), mask=own_inside)
             tl.store(vectors + BLOCK_N + own, multiply_rows(l_ptr, v, own, n, BLOCK_N), mask=own_inside)
@@ -318,11 +323,10 @@ def solve_program(
         if FEATURE_PAIRS:
             total = sum_partials(share_ptr, n, BLOCK_N, P, BLOCK_N)
             squares = sum_partials(share_ptr + stride, n, BLOCK_N, P, BLOCK_N)
-            norms = sum_partials(share_ptr + 2 * stride, n, BLOCK_N, P, BLOCK_N)
-            norm = tl.sum(tl.where(row == 0, norms, 0.0), 0)
-            norm_squares = tl.sum(tl.where(row == 1, norms, 0.0), 0)
+            norm = tl.sum(tl.load(scalars + each, cache_modifier=".cg"), 0)
+            norm_squares = tl.sum(tl.load(scalars + P + each, cache_modifier=".cg"), 0)
             own_gradient = feature_gradient(u_ptr, d, v, total, norm, c, first, last, n, Q, BLOCK_M, BLOCK_N, REAL)
-            tl.store(partial + 3 * stride + row, own_gradient)
+            tl.store(partial + 2 * stride + row, own_gradient)
             tl.store(vectors + 2 * BLOCK_N + own, multiply_rows(pairs_ptr, d, own, n, BLOCK_N), mask=own_inside)
         if LABEL_PAIRS:
             k_v = load_shared(vectors, n, BLOCK_N)
@@ -336,10 +340,10 @@ def solve_program(
 
         # The value and the gradient in w, the same in every program.
         dependence = 0.0
-        objective = penalty * tl.sum(tl.where(moving, w * w, 0.0), 0) / size
+        objective = penalty * (1 + spread)
         gradient = tl.where(moving, 2 * penalty * w / size, 0.0)
         if FEATURE_PAIRS:
-            grad_v = sum_partials(share_ptr + 3 * stride, n, BLOCK_N, P, BLOCK_N)
+            grad_v = sum_partials(share_ptr + 2 * stride, n, BLOCK_N, P, BLOCK_N)
             m_d = load_shared(vectors + 2 * BLOCK_N, n, BLOCK_N)
             g = total * total - squares
             half = 0.5 * scale * scale
@@ -380,13 +384,11 @@ def solve_program(
         gradient = tl.where(moving, gradient, 0.0)
 
         # Keep the best iterate, uniform weights first.
-        lowest = tl.min(tl.where(moving, gradient, float("inf")), 0)
-        new_gap = tl.sum(w * gradient, 0) - size * lowest
         better = objective < best
         best = tl.where(better, objective, best)
         before = tl.where(step == 0, dependence, before)
         after = tl.where(better, dependence, tl.where(step == 0, dependence, after))
-        gap = tl.where(better, new_gap, tl.where(step == 0, new_gap, gap))
+        kept_gradient = tl.where(better, gradient, tl.where(step == 0, gradient, kept_gradient))
         kept = tl.where(better, tl.cast(step, REAL), kept)
         kept_w = tl.where(better, w, kept_w)
         kept_theta = tl.where(better, theta, kept_theta)
@@ -412,4 +414,5 @@ def solve_program(
         tl.store(facts_ptr + 1, after)
         tl.store(facts_ptr + 2, kept)
         tl.store(facts_ptr + 3, guarded)
-        tl.store(facts_ptr + 4, gap)
+        lowest = tl.min(tl.where(moving, kept_gradient, float("inf")), 0)
+        tl.store(facts_ptr + 4, tl.sum(kept_w * kept_gradient, 0) - size * lowest)
