@@ -108,6 +108,9 @@ def test_draws_are_distributed_as_torchvisions():
         error = math.sqrt(2 * other.var() / 5000)
         assert abs(ours.double().mean() - other.mean()) < 4 * error
         assert ours.double().std() / other.std() == pytest.approx(1, abs=0.06)
+    smaller = draws.height < 227
+    assert draws.top[smaller].min() == 0
+    assert (draws.top + draws.height)[smaller].max() == 227  # the last row can be reached
     assert draws.flip.float().mean() == pytest.approx(0.5, abs=0.03)
     assert draws.gray.float().mean() == pytest.approx(0.1, abs=0.02)
     assert draws.factors.amin(0).tolist() == pytest.approx([0.6, 0.6, 0.6, -0.4], abs=0.01)

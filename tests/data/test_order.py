@@ -56,6 +56,8 @@ def test_balanced_batches_hold_equal_numbers_and_revisit_small_domains_late():
         for again in range(visit.max() + 1):
             once = position[visit == again]
             assert len(once) == min(members, 20 - again * members) == len(once.unique())
+    small = order.position[DOMAIN[order.position] == 5]
+    assert small[:7].tolist() != small[7:14].tolist()  # each pass in an order of its own
     again = order_epoch(DOMAIN, 1, settings).position
     assert not torch.equal(order.position, again)
 
