@@ -8,6 +8,7 @@ import sys
 import textwrap
 import zipfile
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 from PIL import Image
 
 from stablenet.data.cache import prepare
+from stablenet.data.sources import read_source
 from stablenet.data.store import PixelStore
 from stablenet.data.table import make_image_table
 from stablenet.errors import UserError
@@ -252,3 +254,16 @@ def test_a_place_that_cannot_be_written_is_named(tree, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write to .*file"):
         prepare(_read_table(tree), tmp_path / "file" / "store")
+
+
+@pytest.mark.skipif("STABLENET_DATA" not in os.environ, reason="needs PACS in the folder STABLENET_DATA")
+def test_the_whole_of_pacs_becomes_a_store(place):
+    table = read_source("pacs", Path(os.environ["STABLENET_DATA"]))
+    store = prepare(table, place, size=32).store
+    assert (len(store), store.header.left_out) == (9991, [])
+    assert store.rows.groupby("domain").size().tolist() == [2048, 2344, 1670, 3929]
+    for k in (0, 5000, 9990):
+        with Image.open(BytesIO(table.open_bytes(table.rows["path"][k]))) as image:
+            small = image.convert("RGB").resize((32, 32), Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(store.pixels[k].numpy(), np.asarray(small))
+    store.verify()
