@@ -57,27 +57,25 @@ def evaluate(
 
 def tabulate_figures(evaluations: list[Evaluation]) -> Table:
     """One row per run and part; all rows share one rule, so that the oracle's never stand beside others."""
+    from rich import box
     from rich.markup import escape
     from rich.table import Table
 
     rule = evaluations[0].choice.rule
-    title = f"model of the rule {rule.name}: {rule.title}"
-    table = Table(title=title, title_style="bold red" if rule.looks_at_target else "bold")
-    table.add_column("run", overflow="fold")
-    table.add_column("part")
-    for name in ("epoch", "images", "overall", "mean over\ndomains", "worst\ngroup", "calibration\nerror", "loss"):
-        table.add_column(name, justify="right")
+    style = "bold red" if rule.looks_at_target else "bold"
+    table = Table(title=f"rule {rule.name}: {rule.title}", title_style=style, title_justify="left", box=box.SIMPLE)
+    table.add_column("run, part", overflow="fold")
+    for name in ("epoch", "images", "overall", "mean over\ndomains", "worst\ngroup", "calibration\nerror"):
+        table.add_column(name, justify="right", no_wrap=True)
     for evaluation in evaluations:
         figures = evaluation.figures
         shares = (figures[f"{name}accuracy"] for name in ("", "mean_domain_", "worst_group_"))
         table.add_row(
-            escape(evaluation.run.path.name),
-            evaluation.part,
+            escape(f"{evaluation.run.path.name}, {evaluation.part}"),
             str(evaluation.choice.epoch),
             f"{figures['count']:,}",
             *(f"{100 * share:.1f} %" for share in shares),
             f"{figures['calibration_error']:.3f}",
-            f"{figures['loss']:.3f}",
         )
     return table
 
@@ -94,6 +92,6 @@ def tabulate_shares(evaluation: Evaluation) -> Table:
             heading = what.replace("_", " ") if number == 0 else ""
             table.add_row(heading, escape(name), f"{100 * share:5.1f} %", "█" * round(20 * share))
     worst = figures["worst_group"]
-    group = escape(f"{worst['class']} on {worst['domain']}")
-    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", f"of {worst['count']} images")
+    group, images = escape(f"{worst['class']} on {worst['domain']}"), "image" if worst["count"] == 1 else "images"
+    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", f"of {worst['count']} {images}")
     return table

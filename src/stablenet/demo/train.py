@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from stablenet.engine.config import RunConfig
+from stablenet.engine.files import read_lines
 from stablenet.engine.runs import Run, load_run
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.engine.watch import Watcher
-from stablenet.evaluation.evaluate import evaluate_run
+from stablenet.evaluation.evaluate import RECORDS, evaluate_run
 from stablenet.evaluation.selection import DEFAULT_RULE
 
 RULES = (DEFAULT_RULE, "last")
@@ -74,7 +75,9 @@ def _start_worker(told: Any) -> None:
 def _train_one(config: RunConfig, runs: Path) -> Path:
     watcher = _Teller(config.name, lambda name, epoch: _told.put((name, epoch)))
     run = train(config, Runtime(runs=runs, device="cpu", resume=True), watcher)
+    evaluated = {line["rule"] for line in read_lines(run.path / RECORDS)}
     for rule in RULES:
-        evaluate_run(run, rule=rule, device="cpu")
+        if rule not in evaluated:
+            evaluate_run(run, rule=rule, device="cpu")
     watcher.epoch({"epoch": config.train.epochs})
     return run.path
