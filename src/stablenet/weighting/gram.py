@@ -29,38 +29,42 @@ class GramPairs:
         self.n, self.m, self.q = u.shape
         self._blocks = centre_for(form, u).permute(1, 2, 0).contiguous()  # (m, q, n)
         self._flat = self._blocks.view(-1, self.n)  # (m·q, n)
+        self._squared = self._flat.square() if self.q == 1 else self._flat
         gram = self._flat.T @ self._flat
         self._pairs = gram.square_().sub_(sum_of_squared_grams(self._blocks))  # M
 
     def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """w: (n,).   Returns D, a scalar, and ∂D/∂w (n,)."""
         a = measure_weights(w, self.form)
-        s = (self._flat @ a.v).view(self.m, self.q, 1)  # U_iᵀ v
-        t = self._mix(s)  # (m, n): K_i v
-        total = t.sum(0)  # K v
-        norms = s.square().sum(1)  # (m, 1): vᵀ K_i v
+        s = self._flat @ a.v  # (m·q,): U_iᵀ v
+        norms = s.square().view(self.m, self.q).sum(1)  # (m,): vᵀ K_i v
         norm = norms.sum()
-        g = total.square() - t.square().sum(0)
+        total, squares, t = self._sum_over_features(s)  # K v, Σ_i (K_i v)²
+        g = total.square() - squares
         m_d = self._pairs @ a.d
         value = a.d @ (m_d - 2 * a.c * g) + a.c**2 * (norm.square() - norms.square().sum())
         # ∂/∂v = −4c·Σ_i K_i (d∘(Kv − K_i v)) + 4c²·Σ_i (vᵀKv − vᵀK_i v)·K_i v
-        h = self._project(a.d * (total - t)).sub_(a.c * (norm - norms).unsqueeze(-1) * s)
-        grad_v = self._flat.T @ h.view(-1) * (-4 * a.c)
+        h = self._project_rest(a.d, total, s, t) - a.c * ((norm - norms).unsqueeze(1) * s.view(self.m, self.q)).view(-1)
+        grad_v = self._flat.T @ h * (-4 * a.c)
         grad_d = 2 * (m_d - a.c * g)
         half = 0.5 * a.s**2
         return half * value, pull_back(w, half * grad_d, half * grad_v, self.form)
 
-    def _mix(self, s: Tensor) -> Tensor:
-        """U_i s_i for every feature.   s: (m, q, 1).   Returns (m, n)."""
-        if self.q == 1:
-            return self._flat * s.view(-1, 1)
-        return torch.bmm(s.transpose(1, 2), self._blocks).squeeze(1)
+    def _sum_over_features(self, s: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Σ_i K_i v and Σ_i (K_i v)², both (n,), and K_i v = U_i s_i (m, n) itself where it had to be formed.
 
-    def _project(self, r: Tensor) -> Tensor:
-        """U_iᵀ r_i for every feature.   r: (m, n).   Returns (m, q, 1)."""
+        With one function per feature both sums are matrix–vector products, and nothing of size (m, n) is written.
+        """
         if self.q == 1:
-            return (self._flat * r).sum(1).view(-1, 1, 1)
-        return torch.bmm(self._blocks, r.unsqueeze(-1))
+            return self._flat.T @ s, self._squared.T @ s.square(), None
+        t = torch.bmm(s.view(self.m, 1, self.q), self._blocks).squeeze(1)
+        return t.sum(0), t.square().sum(0), t
+
+    def _project_rest(self, d: Tensor, total: Tensor, s: Tensor, t: Tensor | None) -> Tensor:
+        """U_iᵀ (d∘(Kv − K_i v)) for every feature, (m·q,)."""
+        if t is None:
+            return self._flat @ (d * total) - s * (self._squared @ d)
+        return torch.bmm(self._blocks, (d * (total - t)).unsqueeze(-1)).view(-1)
 
 
 class GramLabelPairs:

@@ -44,7 +44,8 @@ def solve_weights(
     """
     fixed = fixed.to(settings.working_dtype(fixed.device))
     simplex = JointSimplex(fixed, size) if settings.logits == "joint" else BlockSimplex(fixed, size, settings)
-    objective, keeper, descent = Objective(settings, size), Keeper(settings, fixed, size), Descent(settings)
+    objective, keeper = Objective(settings, size), Keeper(settings, fixed, size)
+    descent = Descent(settings, fixed.device)
     theta = fixed.new_zeros(size)
     for step in range(settings.steps + 1):
         point = simplex.at(theta, start=step == 0)
@@ -64,11 +65,11 @@ class Descent:
     best one, without momentum and at a quarter of the rate.
     """
 
-    def __init__(self, settings: WeightingSettings) -> None:
+    def __init__(self, settings: WeightingSettings, device: torch.device) -> None:
         self._settings = settings
         self._retreats = settings.on_rise == "retreat"
         self._velocity: Tensor | float = 0.0
-        self._factor: Tensor | float = 1.0
+        self._factor = torch.ones((), device=device)
         self._best: tuple[Tensor, Tensor]  # logits and slope of the best iterate
 
     def next_theta(self, step: int, theta: Tensor, slope: Tensor, better: Tensor) -> Tensor:
@@ -76,9 +77,9 @@ class Descent:
         velocity = self._settings.momentum * self._velocity + slope
         if self._retreats:
             if step:
-                theta, slope = torch.where(better, theta, self._best[0]), torch.where(better, slope, self._best[1])
-                velocity = torch.where(better, velocity, slope)
-                self._factor = torch.where(better, self._factor, RETREAT * self._factor)
+                theta, slope = select(better, theta, self._best[0]), select(better, slope, self._best[1])
+                velocity = select(better, velocity, slope)
+                self._factor = select(better, self._factor, RETREAT * self._factor)
             self._best = theta, slope
         self._velocity = velocity
         return theta - self._rate(step) * self._factor * velocity
@@ -183,33 +184,34 @@ class Keeper:
         self._weights, self._logits = like.new_ones(size), like.new_zeros(size)
         self._objective: list[Tensor] = []
         self._guarded = like.new_zeros(())
-        self._latest_gap = like.new_full((), float("nan"))
 
     def offer(self, step: int, value: Tensor, dependence: Tensor, point: Point, gradient: Tensor) -> Tensor:
         """Take note of an iterate; whether it is the one to keep so far (a boolean scalar on the device)."""
         self._objective.append(value)
         self._guarded = self._guarded + point.blended
-        if self._gap_exists:
-            self._latest_gap = optimality_gap(point.batch, gradient)
+        finite = torch.isfinite(value)
         if step == 0:
             self._best, self._kept = value, value.new_zeros(())
             self._before = self._after = dependence
-            self._gap = self._latest_gap
-            return torch.isfinite(value)
-        better = torch.isfinite(value) if self._last_wins else value < self._best
-        self._best = torch.where(better, value, self._best)
-        self._after = torch.where(better, dependence, self._after)
-        self._gap = torch.where(better, self._latest_gap, self._gap)
-        self._kept = torch.where(better, float(step), self._kept)
-        self._weights = torch.where(better, point.batch, self._weights)
-        self._logits = torch.where(better, point.theta, self._logits)
+            self._gradient = gradient
+            return finite
+        better = finite if self._last_wins else value < self._best
+        self._best = select(better, value, self._best)
+        self._after = select(better, dependence, self._after)
+        self._gradient = select(better, gradient, self._gradient)
+        self._kept = select(better, value.new_full((), step), self._kept)
+        self._weights = select(better, point.batch, self._weights)
+        self._logits = select(better, point.theta, self._logits)
         return better
 
     def converged(self) -> bool:
-        """Whether the optimality gap has fallen under the tolerance (reads the device; only when asked for)."""
-        if self._tolerance is None:
-            return False
-        return bool(self._latest_gap <= self._tolerance * self._objective[-1].abs())
+        """Whether the kept iterate's gap has fallen under the tolerance. Reads the device."""
+        return self._tolerance is not None and bool(self._gap() <= self._tolerance * self._best.abs())
+
+    def _gap(self) -> Tensor:
+        if not self._gap_exists:
+            return self._best.new_full((), float("nan"))
+        return optimality_gap(self._weights, self._gradient)
 
     def solution(self) -> Solution:
         return Solution(
@@ -219,7 +221,7 @@ class Keeper:
             objective=torch.stack(self._objective),
             kept=self._kept,
             guarded=self._guarded,
-            gap=self._gap,
+            gap=self._gap(),
         )
 
 
@@ -240,10 +242,17 @@ def ess_spread_limit(min_ess: float) -> float:
 
 def blend_to_ess(w: Tensor, spread_limit: float) -> tuple[Tensor, Tensor]:
     """Blend w (B,), mean one, towards one until its variance is at most the limit. Returns it, and 1 if blended."""
-    spread = (w - 1).square().mean()
+    excess = w - 1
+    spread = excess.square().mean()
     blended = spread > spread_limit
-    shrink = torch.where(blended, (spread_limit / spread).sqrt(), 1.0)
-    return torch.where(blended, 1 + shrink * (w - 1), w), blended.to(w.dtype)
+    return select(blended, 1 + (spread_limit / spread).sqrt() * excess, w), blended.to(w.dtype)
+
+
+def select(flag: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """`torch.where` for a boolean scalar, which on the CPU is simply read: there looking costs nothing."""
+    if flag.device.type == "cpu":
+        return yes if flag else no
+    return torch.where(flag, yes, no)
 
 
 def effective_sample_size(w: Tensor) -> Tensor:
