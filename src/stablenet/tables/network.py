@@ -18,7 +18,7 @@ def small_network(classification: bool, rows: int, seed: int, hidden: tuple[int,
     """An unfitted network of scikit-learn's with tanh units; stops early where there are rows to spare."""
     kind = MLPClassifier if classification else MLPRegressor
     return kind(
-        hidden,
+        hidden_layer_sizes=hidden,
         activation="tanh",
         random_state=seed,
         early_stopping=rows >= FEWEST_ROWS_TO_STOP_EARLY and not classification,
