@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ class Bar(Watcher):
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        columns = TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), TimeRemainingColumn()
         self._progress = Progress(*columns, TextColumn("{task.fields[figures]}"), console=self._console)
         self._task: TaskID | None = None
         self._decoding: TaskID | None = None
@@ -40,8 +41,10 @@ class Bar(Watcher):
     def begin(self, folder: Path, done: int, total: int) -> None:
         self.steps_done = done
         self._console.print(f"{'resuming' if done else 'training'} in {folder}", highlight=False, soft_wrap=True)
+        if self._decoding is not None:
+            self._progress.remove_task(self._decoding)
         self._progress.start()
-        self._task = self._progress.add_task("epoch 1", total=total, completed=done, figures="")
+        self._task = self._progress.add_task("training", total=total, completed=done, figures="")
 
     def step(self, step: int, epoch: int, totals: Totals) -> None:
         assert self._task is not None
@@ -49,16 +52,17 @@ class Bar(Watcher):
         now = time.monotonic()
         if now - self._last_read >= READ_SECONDS:
             self._last_read = now
-            self._progress.update(self._task, figures=describe_figures(totals.latest()))
+            figures = {name: value for name, value in totals.latest().items() if name != "accuracy"}
+            self._progress.update(self._task, figures=describe_figures(figures))
         if now - self._last_move >= BAR_SECONDS:
             self._last_move = now
             self._progress.update(self._task, completed=step, description=f"epoch {epoch}")
 
     def epoch(self, record: dict[str, Any]) -> None:
         validation = record["validation"]
-        told = f"accuracy {validation['accuracy']:.1%}, loss {validation['loss']:.3f}" if validation else "none"
+        told = f"{validation['accuracy']:.1%}" if validation else "none"
         train = describe_figures(record["train"])
-        self._console.print(f"epoch {record['epoch']:3d}  {train}  ·  validation: {told}", highlight=False)
+        self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {told}", highlight=False)
 
     def end(self) -> None:
         if self._task is not None:
@@ -66,7 +70,9 @@ class Bar(Watcher):
         self._progress.stop()
 
     def print_end(self, run: Run) -> None:
-        """One result: where it is, and how good it is by source validation."""
+        """One result, of one process: where it is, and how good it is by source validation."""
+        if os.environ.get("RANK", "0") != "0":
+            return
         best = find_best(run.records)
         how = "no validation part"
         if best is not None:
@@ -76,12 +82,12 @@ class Bar(Watcher):
 
 
 def describe_figures(values: dict[str, float]) -> str:
-    """loss 0.42  acc 87%  ess 61%  dependence 9.7 → 6.6"""
+    """loss 0.420  acc 87%  ess 61%  dep 9.7 → 6.6: of the training batches, ess and dep where there are weights"""
     parts = [f"loss {values['loss']:.3f}"]
     if "accuracy" in values:
         parts.append(f"acc {values['accuracy']:.0%}")
     if "ess_ratio" in values:
         parts.append(f"ess {values['ess_ratio']:.0%}")
     if "dependence_after" in values:
-        parts.append(f"dependence {values['dependence_before']:.3g} → {values['dependence_after']:.3g}")
+        parts.append(f"dep {values['dependence_before']:.3g} → {values['dependence_after']:.3g}")
     return "  ".join(parts)

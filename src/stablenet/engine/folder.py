@@ -113,7 +113,12 @@ def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest
         return True
     if folder.path.exists() and any(folder.path.glob("[!.]*")):
         raise UserError(f"{folder.path} exists and is no run folder: choose another one")
-    folder.path.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the run folder {folder.path} cannot be made: {error.strerror}; choose another --runs"
+        ) from error
     manifest.save(folder.manifest)
     folder.set_status(RUNNING, 0, 0)
     write_json(folder.config, described)

@@ -21,21 +21,27 @@ class Timing:
         self._lines = Lines(session.folder.timing) if session.first else None
         self._interval = 60 * session.runtime.checkpoint_minutes
         self._last_checkpoint = self._epoch_start = time.monotonic()
-        self._images = 0
+        self._first_step = 0
         if self._lines is not None:
             self._lines.append(self._describe())
 
-    def start_epoch(self) -> None:
-        self._epoch_start = time.monotonic()
+    def start_epoch(self, step: int) -> None:
+        """step: steps done so far."""
+        self._epoch_start, self._first_step = time.monotonic(), step
 
-    def end_epoch(self, epoch: int) -> None:
-        """epoch: from 1. Resumed epochs tell the time since they were resumed."""
-        session = self._session
-        if session.device.type == "cuda":
-            torch.cuda.synchronize(session.device)
-        if self._lines is not None:
-            seconds = time.monotonic() - self._epoch_start
-            self._lines.append({"kind": "epoch", "epoch": epoch, "seconds": seconds})
+    def end_epoch(self, epoch: int, step: int) -> None:
+        """epoch: from 1.   step: steps done so far. Resumed epochs tell of what was done since they were resumed."""
+        device = self._session.device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if self._lines is None:
+            return
+        seconds = time.monotonic() - self._epoch_start
+        images = (step - self._first_step) * self._session.config.train.batch_size
+        line = {"kind": "epoch", "epoch": epoch, "seconds": seconds, "images_per_second": images / seconds}
+        if device.type == "cuda":
+            line["peak_gigabytes"] = torch.cuda.max_memory_allocated(device) / 1e9
+        self._lines.append(line)
 
     def checkpoint_due(self) -> bool:
         """Only alone: what each of several processes holds inside an epoch is not in one checkpoint."""

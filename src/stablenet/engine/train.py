@@ -39,10 +39,12 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     if not fabric.broadcast(open_folder(folder, described, manifest, runtime.resume) if first else None):
         return load_run(folder.path)
     alone = hold_lock(folder.lock) if first else nullcontext()
-    with alone, own_random_numbers(fabric.device), watch_signals() as stop, _explained(config):
+    with alone, own_random_numbers(fabric.device), _explained(config):
         data = RunData(config.data, manifest, runtime.root, watcher.decode)
         session = build_session(config, runtime, fabric, folder, data)
-        Training(session, watcher if first else Watcher(), stop, described["hash"]).run()
+        with watch_signals() as stop:
+            Training(session, watcher if first else Watcher(), stop, described["hash"]).run()
+    fabric.barrier()  # the first process writes the last files
     return load_run(folder.path)
 
 
@@ -101,7 +103,7 @@ class Training:
         if position.batch == 0:
             self._totals.clear()
             self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
-        self._timing.start_epoch()
+        self._timing.start_epoch(position.step)
         for batch in session.training.epoch(position.epoch, position.batch):
             self._run_step(batch)
             if position.step == session.total_steps:
@@ -140,7 +142,7 @@ class Training:
         self._record_solve(session.algorithm.end_epoch(position.epoch))
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
-        self._timing.end_epoch(position.epoch)
+        self._timing.end_epoch(position.epoch, position.step)
         record = {
             "kind": "epoch",
             "epoch": position.epoch,
