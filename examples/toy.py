@@ -1,10 +1,10 @@
 """Weights doing their work on a problem one can see: `python examples/toy.py [picture.png]`.
 
-Two classes differ in shape (across) and, in nine training samples of ten, in context (upwards). Plain logistic regression
-leans on the context, which is the cleaner signal. The weights come from the context alone, as an early layer of a network
-would show it, made independent of the label (preset `recommended`); they raise the samples whose context disagrees with
-their class, and the same model, weighted, decides by shape. Prints accuracies where the context means nothing and where
-it misleads, over ten seeds; and the paper's own pairs, features with each other, for comparison.
+Two classes differ in shape (across) and, in nine training samples of ten, in context (upwards). Plain logistic
+regression leans on the context, which is the cleaner signal. The weights come from the context alone, as an early layer
+of a network would show it, made independent of the label (preset `recommended`); they raise the samples whose context
+disagrees with their class, and the same model, weighted, decides by shape. Prints accuracies where the context means
+nothing and where it misleads, over ten seeds; and the paper's own pairs, features with each other, for comparison.
 """
 
 from __future__ import annotations
