@@ -34,7 +34,7 @@ test-gpu: $(STAMP)
 	$(BIN)/pytest -m gpu
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/weighting.py
+	$(BIN)/python -m benchmarks.weighting
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --outdir dist .
