@@ -15,6 +15,7 @@ WIDTH = 440
 _LEFT, _RIGHT = 74, 86  # room for names and for figures
 _ROW = 26
 _NAMES = {"erm": "ERM", "stablenet": "StableNet"}
+_FEW = 20  # points of a line that are marked one by one
 _WEIGHT_STEPS = 20  # bars, of equal width in the logarithm
 
 
@@ -133,6 +134,9 @@ def _draw_lines(
             drawing.path([(across(x), up(y)) for x, y in seed], f"thin {style}")
         middle = [(across(seed[0][0]), up(fmean(y for _, y in seed))) for seed in zip(*seeds, strict=True)]
         drawing.path(middle, f"thick {style}")
+        if len(middle) <= _FEW:
+            for x, y in middle:
+                drawing.dot(x, y, 2.5, f"dot {style}")
     for epoch in sorted({1, round(last / 2), int(last)}):
         drawing.text(across(epoch), 176, str(epoch), "tick", "middle")
     drawing.text(WIDTH / 2, 193, "epoch", "tick", "middle")

@@ -13,7 +13,7 @@ from stablenet.demo import charts
 from stablenet.demo.findings import Findings
 from stablenet.demo.pictures import show_extremes, show_part
 from stablenet.demo.settings import RECIPE, DemoSettings, write_commands
-from stablenet.demo.verdict import write_verdict
+from stablenet.demo.verdict import sign, write_verdict
 from stablenet.demo.weights import SampleWeights
 from stablenet.engine.files import write_whole
 from stablenet.engine.recipes import find_recipe
@@ -29,7 +29,7 @@ def write_page(findings: Findings, weights: Sequence[SampleWeights], settings: D
 
     environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["percent"] = lambda share: f"{100 * share:.1f}"
-    environment.filters["points"] = lambda share: f"{100 * share:+.1f}".replace("-", "−")
+    environment.filters["points"] = sign
     template = environment.from_string(files("stablenet.demo").joinpath("page.html.jinja").read_text("utf-8"))
     drawn = {name: Markup(svg) for name, svg in _draw_charts(findings, weights).items()}
     text = template.render(_gather(findings, weights, settings, seconds), charts=drawn)

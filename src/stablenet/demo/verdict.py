@@ -12,7 +12,7 @@ def write_verdict(paired: Paired) -> tuple[str, str]:
     mean, values = paired.differences.mean, paired.differences.values
     wins, count = sum(value > 0 for value in values), len(values)
     points = f"{abs(100 * mean):.1f} points"
-    interval = f"95 % interval {100 * paired.low:+.1f} to {100 * paired.high:+.1f}"
+    interval = f"95 % interval {sign(paired.low)} to {sign(paired.high)}"
     if abs(mean) < TIE:
         return "StableNet and ERM did equally well.", f"Ahead in {wins} of {count} seeds; {interval}."
     if mean > 0:
@@ -24,6 +24,11 @@ def write_verdict(paired: Paired) -> tuple[str, str]:
     if paired.is_clear:
         return head, f"{tail}, which leaves out zero)."
     return head, f"{tail}): {_spell(count)} seeds cannot tell this from chance."
+
+
+def sign(share: float) -> str:
+    """A difference of shares in points, with its sign: +1.3 or −0.4."""
+    return f"{100 * share:+.1f}".replace("-", "−")
 
 
 def _spell(count: int) -> str:

@@ -1,0 +1,34 @@
+"""The sentence says what the numbers say, also when they are against the method."""
+
+import pytest
+
+from stablenet.demo.statistics import compare_pairs
+from stablenet.demo.verdict import sign, write_verdict
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "head", "worth"),
+    [
+        ((0.80, 0.81, 0.83), (0.70, 0.72, 0.73), "right more often", "3 of 3 seeds"),
+        ((0.80, 0.60, 0.90), (0.70, 0.72, 0.73), "by 5.0 points", "three seeds cannot tell this from chance"),
+        ((0.70, 0.72, 0.73), (0.80, 0.81, 0.83), "StableNet lost", "0 of 3 seeds"),
+        ((0.80, 0.60, 0.60), (0.70, 0.72, 0.73), "StableNet lost", "cannot tell this from chance"),
+        ((0.7, 0.8), (0.8, 0.7), "equally well", "1 of 2 seeds"),
+    ],
+)
+def test_each_outcome(ours, theirs, head, worth):
+    headline, told = write_verdict(compare_pairs(ours, theirs))
+    assert head in headline
+    assert worth in told
+
+
+def test_a_clear_win_is_called_one_and_an_unclear_one_is_not():
+    clear = write_verdict(compare_pairs((0.80, 0.81, 0.83), (0.70, 0.72, 0.73)))[1]
+    assert "leaves out zero" in clear
+    assert "chance" not in clear
+    unclear = write_verdict(compare_pairs((0.80, 0.60, 0.90), (0.70, 0.72, 0.73)))[1]
+    assert "leaves out zero" not in unclear
+
+
+def test_signs():
+    assert [sign(0.013), sign(-0.004), sign(0.0)] == ["+1.3", "−0.4", "+0.0"]
