@@ -106,8 +106,11 @@ def test_queue_wraps_around_with_short_batches():
 def test_queue_weights_sum_to_its_rows():
     memory = queue(groups=2)
     put(memory, batch([0.0, 1.0], [0.4, 1.6]))
-    put(memory, batch([2.0], [1.0]))
-    assert memory.recall().measure.sum().item() == pytest.approx(3)
+    put(memory, batch([2.0, 3.0], [1.0, 1.0]))
+    put(memory, batch([4.0], [1.0]))  # takes the place of the row that weighed 0.4
+    past = memory.recall()
+    assert past.measure.sum().item() == pytest.approx(4)
+    assert (past.measure[1] / past.measure[0]).item() == pytest.approx(1.6)
 
 
 @pytest.mark.parametrize("make", [averaged, queue])
