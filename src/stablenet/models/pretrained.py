@@ -29,7 +29,7 @@ def load_named(network: Network, name: str, weights: str) -> None:
             f"{name} has no weights {wanted!r}: it has {', '.join(known.__members__)}; or give a .safetensors file"
         )
     try:
-        state = known[wanted].get_state_dict(progress=False, check_hash=True)
+        state = known[wanted].get_state_dict(progress=False, check_hash=True, weights_only=True)
     except (URLError, OSError) as error:
         raise UserError(
             f"the weights {wanted} of {name} could not be fetched ({error}): fetch them elsewhere, save them as "
