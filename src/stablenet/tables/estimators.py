@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
 from stablenet.tables.ancestors import balance_treatments, decorrelate_columns, estimate_density_ratio
-from stablenet.tables.base import WeightedClassifier, WeightedEstimator, WeightedRegressor
+from stablenet.tables.base import MAX_CORRELATION, WeightedClassifier, WeightedEstimator, WeightedRegressor
 from stablenet.tables.encode import Array
 from stablenet.tables.network import network_features
 from stablenet.tables.weights import SolveSettings, solve_table
@@ -28,6 +28,8 @@ class StableWeights(WeightedEstimator):
     num_functions: q Fourier functions for each numeric column, beside the column itself; 0 is the linear case.
     interactions: Fourier functions of three columns each, balanced against all other columns; 0 is the paper's
         statistic, which looks at pairs only.
+    max_correlation: columns with a larger canonical correlation all but determine each other; no weights can part
+        them, and they are taken together (groups_ tells).
     penalty: λ·mean(w²); more keeps more of the effective sample size and leaves more dependence.
     min_ess: floor of the effective sample size, as a share of the rows.
     max_evaluations, tolerance: when the search for the weights stops.
@@ -42,6 +44,7 @@ class StableWeights(WeightedEstimator):
         features: str = "columns",
         num_functions: int = 5,
         interactions: int = 100,
+        max_correlation: float = MAX_CORRELATION,
         penalty: float = SolveSettings.penalty,
         min_ess: float = SolveSettings.min_ess,
         max_evaluations: int = SolveSettings.max_evaluations,
@@ -54,6 +57,7 @@ class StableWeights(WeightedEstimator):
             estimator,
             num_functions=num_functions,
             interactions=interactions,
+            max_correlation=max_correlation,
             categorical=categorical,
             random_state=random_state,
         )
@@ -95,6 +99,7 @@ class DWRWeights(WeightedEstimator):
         steps: int = 5000,
         num_functions: int = 5,
         interactions: int = 100,
+        max_correlation: float = MAX_CORRELATION,
         categorical: str | Sequence[Any] = "auto",
         random_state: int = 0,
     ) -> None:
@@ -102,6 +107,7 @@ class DWRWeights(WeightedEstimator):
             estimator,
             num_functions=num_functions,
             interactions=interactions,
+            max_correlation=max_correlation,
             categorical=categorical,
             random_state=random_state,
         )
@@ -122,6 +128,7 @@ class SRDOWeights(WeightedEstimator):
         steps: int = 500,
         num_functions: int = 5,
         interactions: int = 100,
+        max_correlation: float = MAX_CORRELATION,
         categorical: str | Sequence[Any] = "auto",
         random_state: int = 0,
     ) -> None:
@@ -129,6 +136,7 @@ class SRDOWeights(WeightedEstimator):
             estimator,
             num_functions=num_functions,
             interactions=interactions,
+            max_correlation=max_correlation,
             categorical=categorical,
             random_state=random_state,
         )
@@ -158,6 +166,7 @@ class CRBRClassifier(WeightedClassifier):
         steps: int = 2000,
         num_functions: int = 5,
         interactions: int = 100,
+        max_correlation: float = MAX_CORRELATION,
         categorical: str | Sequence[Any] = "auto",
         random_state: int = 0,
     ) -> None:
@@ -165,6 +174,7 @@ class CRBRClassifier(WeightedClassifier):
             estimator,
             num_functions=num_functions,
             interactions=interactions,
+            max_correlation=max_correlation,
             categorical=categorical,
             random_state=random_state,
         )

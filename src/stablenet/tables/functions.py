@@ -19,7 +19,9 @@ from torch import Tensor
 
 from stablenet.errors import UserError
 from stablenet.tables.encode import Array, Encoding
-from stablenet.weighting.direct import ROWS_AT_ONCE, DirectBlocks
+from stablenet.tables.overlap import group_blocks
+from stablenet.weighting.direct import ROWS_AT_ONCE, DirectBlocks, weighted_covariance
+from stablenet.weighting.forms import measure_weights
 
 # Up to this many numbers the statistic is computed in float64, where a solve repeats to ten digits under any order of
 # the rows; above, float32 halves time and memory and is exact enough (see forms.py).
@@ -99,7 +101,14 @@ def _draw(width: int, generator: torch.Generator) -> tuple[Tensor, float]:
 
 
 class TableStatistic(DirectBlocks):
-    """The dependence of a table's columns; takes and gives float64, whatever it computes in."""
+    """The dependence of a table's columns; takes and gives float64, whatever it computes in.
+
+    groups: (m,) the group of each block; blocks of one group are not compared.
+    """
+
+    def __init__(self, rows: Tensor, related: Tensor, groups: Tensor) -> None:
+        super().__init__(rows, related, "covariance")
+        self.groups = groups
 
     def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """w: (n,).   Returns D, a scalar, and ∂D/∂w (n,)."""
@@ -107,13 +116,29 @@ class TableStatistic(DirectBlocks):
         return value.to(torch.float64), gradient.to(torch.float64)
 
 
-def prepare_statistic(design: Array, encoding: Encoding, functions: Functions, share: Array) -> TableStatistic:
-    """The dependence of the design's columns as a function of the rows' weights.   design: (n, d).   share: (n,)."""
+def prepare_statistic(
+    design: Array, encoding: Encoding, functions: Functions, share: Array, max_correlation: float
+) -> TableStatistic:
+    """The dependence of the design's columns as a function of the rows' weights.   design: (n, d).   share: (n,).
+
+    max_correlation: blocks with a larger canonical correlation are taken together, see `overlap`.
+    """
     rows = apply_functions(design, functions)
     _scale_categories(rows, encoding, functions, share)
     rows -= torch.as_tensor(share, dtype=rows.dtype) @ rows
-    members = functions.members.to(torch.float32)
-    return TableStatistic(rows, members @ members.T > 0, "covariance")
+    groups = _find_groups(rows, functions, share, max_correlation)
+    members = torch.zeros(len(functions.phase), int(groups.max()) + 1)
+    members.index_add_(1, groups, functions.members.to(members.dtype))
+    return TableStatistic(rows, members @ members.T > 0, groups)
+
+
+def _find_groups(rows: Tensor, functions: Functions, share: Array, max_correlation: float) -> Tensor:
+    single = functions.members.sum(1) == 1  # they come first, so that a view suffices
+    count = int(single.sum())
+    measure = measure_weights(torch.as_tensor(share, dtype=rows.dtype), "covariance")
+    sigma = weighted_covariance(rows[:, :count], measure, rows.new_zeros(count))
+    size = 1 / float(np.square(share).sum())
+    return group_blocks(sigma, functions.members[:count].int().argmax(1), size, max_correlation)
 
 
 def apply_functions(design: Array, functions: Functions) -> Tensor:
