@@ -13,9 +13,12 @@ from stablenet.errors import UserError
 
 if TYPE_CHECKING:
     from stablenet.independence import independence_test, pairwise_independence_test, plot_dependence
+    from stablenet.tables import StableClassifier, StableRegressor
     from stablenet.weighting import StableWeighting
 
 _HOMES = {
+    "StableClassifier": "stablenet.tables",
+    "StableRegressor": "stablenet.tables",
     "StableWeighting": "stablenet.weighting",
     "independence_test": "stablenet.independence",
     "pairwise_independence_test": "stablenet.independence",
@@ -23,6 +26,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "StableClassifier",
+    "StableRegressor",
     "StableWeighting",
     "UserError",
     "__version__",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stablenet._version import __version__
-from stablenet.cli import data
+from stablenet.cli import data, table
 from stablenet.cli.demo import demo
 from stablenet.cli.evaluate import evaluate
 from stablenet.cli.export import export
@@ -25,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(table.app, name="table")
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
