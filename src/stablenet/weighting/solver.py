@@ -48,7 +48,7 @@ def solve_weights(
     descent = Descent(settings, fixed.device)
     theta = fixed.new_zeros(size)
     for step in range(settings.steps + 1):
-        point = simplex.at(theta, start=step == 0)
+        point = simplex.at(theta)
         value, grad_all, grad_batch = objective(draw(step), point)
         better = keeper.offer(step, value, objective.dependence, point, grad_all[fixed.numel() :] + grad_batch)
         if step == settings.steps:
@@ -106,9 +106,8 @@ class BlockSimplex:
         self._fixed, self._size = fixed, size
         self._spread_limit = ess_spread_limit(settings.min_ess)
 
-    def at(self, theta: Tensor, start: bool) -> Point:
-        # n·softmax(0) is off by a rounding for some n, and uniform weights must equal plain training bit for bit.
-        return self.around(torch.ones_like(theta) if start else self._size * torch.softmax(theta, 0), theta)
+    def at(self, theta: Tensor) -> Point:
+        return self.around(self._size * torch.softmax(theta, 0), theta)
 
     def around(self, weights: Tensor, theta: Tensor | None = None) -> Point:
         """The point of the given weights (B,), blended where the guard asks for it."""
@@ -127,8 +126,8 @@ class JointSimplex:
     def __init__(self, fixed: Tensor, size: int) -> None:
         self._fixed, self._size = fixed, size
 
-    def at(self, theta: Tensor, start: bool) -> Point:
-        batch = torch.ones_like(theta) if start else self._size * torch.softmax(theta, 0)
+    def at(self, theta: Tensor) -> Point:
+        batch = self._size * torch.softmax(theta, 0)
         logits = torch.cat([self._fixed, theta])
         return Point(theta, batch, logits.numel() * torch.softmax(logits, 0), theta.new_zeros(()))
 
@@ -181,6 +180,7 @@ class Keeper:
         self._last_wins = settings.keep == "last"
         self._tolerance = settings.tolerance
         self._gap_exists = settings.logits == "block"
+        # Ones, not n·softmax(0), which is off by a rounding: uniform weights equal plain training bit for bit.
         self._weights, self._logits = like.new_ones(size), like.new_zeros(size)
         self._objective: list[Tensor] = []
         self._guarded = like.new_zeros(())

@@ -289,7 +289,6 @@ def solve_program(
         top = tl.max(tl.where(moving, theta, -float("inf")), 0)
         raised = tl.where(moving, tl.exp(theta - top), 0.0)
         w = size * raised / tl.sum(raised, 0)
-        w = tl.where(moving, tl.where(step == 0, 1.0, w), 0.0)
         spread = tl.sum(w * w, 0) / size - 1  # the variance, since the mean is one
         blended = spread > spread_limit
         shrink = tl.where(blended, tl.sqrt(spread_limit / tl.where(blended, spread, 1.0)), 1.0)
