@@ -239,10 +239,14 @@ def unpack(table: ImageTable, folder: Path) -> Path:
     return folder
 
 
-def report(results: list[Result], out: Path) -> None:
+def describe_machine(load_before: float) -> str:
+    """What the figures were seen on; a load near the number of cores or above it makes them doubtful."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    cores, load = os.cpu_count(), os.getloadavg()[0]
-    machine = f"{platform.machine()}, {cores} cores, load {load:.1f} at the end, {device}, torch {torch.__version__}"
+    load = f"load {load_before:.1f} before and {os.getloadavg()[0]:.1f} after"
+    return f"{platform.machine()}, {os.cpu_count()} cores, {load}, {device}, torch {torch.__version__}"
+
+
+def report(results: list[Result], machine: str, out: Path) -> None:
     table = Table("part", "what", "images/s", "beside", "ratio", "bar", title=f"data path: {machine}")
     for result in results:
         bar = "" if result.bar is None else f"{result.bar:g} {'met' if result.ratio >= result.bar else 'MISSED'}"
@@ -264,6 +268,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=10, help="batches per round of feed")
     parser.add_argument("--steps", type=int, default=100, help="training steps per round of gpu")
     arguments = parser.parse_args()
+    load_before = os.getloadavg()[0]
     parts = arguments.parts or ["prepare", "feed", *(["gpu"] if torch.cuda.is_available() else [])]
     table = read_source("pacs", arguments.data)
     assert isinstance(table, ImageTable)
@@ -277,7 +282,7 @@ def main() -> None:
             results += bench_feed(table, store, folder, arguments.rounds, arguments.batches)
         if "gpu" in parts:
             results += bench_gpu(store, arguments.rounds, arguments.steps)
-    report(results, arguments.out)
+    report(results, describe_machine(load_before), arguments.out)
 
 
 if __name__ == "__main__":
