@@ -92,8 +92,13 @@ class UnaugmentedSet:
 class EngineStepper:
     """Loss through Fabric; one backward pass and one optimiser step a batch."""
 
-    def __init__(self, wrapped: Any, optimizer: torch.optim.Optimizer, fabric: Any, batch_size: int) -> None:
-        self._wrapped, self._optimizer, self._fabric = wrapped, optimizer, fabric
+    def __init__(
+        self, algorithm: Algorithm[Any], optimizer: torch.optim.Optimizer, fabric: Any, batch_size: int
+    ) -> None:
+        wrapped = fabric.setup_module(algorithm)
+        # Fabric's wrapper joins gradients, but looks through all it is given, which a small network's step would feel.
+        self._module = wrapped if fabric.world_size > 1 else algorithm
+        self._optimizer, self._fabric = optimizer, fabric
         self._channels_last = fabric.device.type == "cuda"
         # Looking costs nothing here; elsewhere it means waiting for the device, or for other processes.
         self._guarded = fabric.device.type == "cpu" and fabric.world_size == 1
@@ -102,7 +107,8 @@ class EngineStepper:
 
     def loss(self, batch: Batch) -> StepOutput:
         x = batch.x.contiguous(memory_format=torch.channels_last) if self._channels_last else batch.x
-        per_sample, weights, diagnostics = self._wrapped(x, batch.y, batch.domain, batch.index)
+        with self._fabric.autocast():
+            per_sample, weights, diagnostics = self._module(x, batch.y, batch.domain, batch.index)
         return StepOutput(per_sample, weights, diagnostics)
 
     def descend(self, output: StepOutput) -> None:
@@ -132,7 +138,7 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
     training = feeder.training(data.open_part("train"))
     algorithm = make_algorithm(config, runtime, manifest, training, fabric)
     optimizer = make_optimizer(algorithm, config.train, device)
-    stepper = EngineStepper(fabric.setup_module(algorithm), optimizer, fabric, config.train.batch_size)
+    stepper = EngineStepper(algorithm, optimizer, fabric, config.train.batch_size)
     graphed = runtime.graphs and _graph(algorithm, config, training, fabric)
     return Session(
         config=config,
