@@ -1,9 +1,11 @@
 """The sentence says what the numbers say, also when they are against the method."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from stablenet.demo.statistics import compare_pairs
-from stablenet.demo.verdict import sign, write_verdict
+from stablenet.demo.verdict import sign, write_learned, write_verdict
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,14 @@ def test_a_clear_win_is_called_one_and_an_unclear_one_is_not():
 
 def test_signs():
     assert [sign(0.013), sign(-0.004), sign(0.0)] == ["+1.3", "−0.4", "+0.0"]
+
+
+def test_a_run_that_did_not_learn_is_named():
+    def made(*accuracies):
+        return [SimpleNamespace(curves=[{"train": {"accuracy": 0.1}}, {"train": {"accuracy": a}}]) for a in accuracies]
+
+    good = write_learned(SimpleNamespace(reference=made(1.0, 0.98), method=made(0.95, 0.97)))
+    assert "ERM 99.0 % and StableNet 96.0 %; every run came to fit" in good
+    bad = write_learned(SimpleNamespace(reference=made(1.0, 1.0), method=made(0.99, 0.2)))
+    assert "StableNet did not learn in every seed" in bad
+    assert "ERM did not" not in bad

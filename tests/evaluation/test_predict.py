@@ -69,3 +69,15 @@ def test_devices():
     assert find_device("cpu") == torch.device("cpu")
     with pytest.raises(UserError, match="none of auto"):
         find_device("tpu")
+
+
+def test_images_pass_through_the_stored_size(run, network, tmp_path):
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "large.png")
+    small = Image.fromarray(noise).resize((8, 8), Image.Resampling.BILINEAR)
+    small.save(tmp_path / "small.png")
+    stored = predict_images(network, [tmp_path / "large.png"], run.transform, stored_side=8)
+    expected = predict_images(network, [tmp_path / "small.png"], run.transform, stored_side=None)
+    torch.testing.assert_close(stored, expected)
+    direct = predict_images(network, [tmp_path / "large.png"], run.transform, stored_side=None)
+    assert not torch.allclose(stored, direct)

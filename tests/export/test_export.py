@@ -54,6 +54,11 @@ def test_the_card_tells_classes_input_choice_and_figures(run):
     assert "`model.pt2`" in text
 
 
+def test_a_card_tells_no_figures_of_another_rules_model(run):
+    evaluate_run(run, rule="last", device="cpu")
+    assert "The target was not evaluated" in export_run(run).card.read_text()
+
+
 def test_a_card_never_tells_the_oracles_figures(run):
     run.folder.oracle.write_text('{"kind": "oracle", "epoch": 3, "test": {"accuracy": 0.9, "loss": 1}}\n')
     evaluate_run(run, rule="oracle", device="cpu")

@@ -12,14 +12,14 @@ from stablenet._version import __version__
 from stablenet.demo import charts
 from stablenet.demo.findings import Findings
 from stablenet.demo.pictures import show_extremes, show_part
-from stablenet.demo.settings import RECIPE, DemoSettings, write_commands
-from stablenet.demo.verdict import sign, write_verdict
+from stablenet.demo.settings import RATE_REASON, RECIPE, DemoSettings, write_commands
+from stablenet.demo.verdict import sign, write_learned, write_verdict
 from stablenet.demo.weights import SampleWeights
 from stablenet.engine.files import write_whole
 from stablenet.engine.recipes import find_recipe
 
 _PER_CLASS = 3
-_EXTREMES = 20
+_EXTREMES = 21
 
 
 def write_page(findings: Findings, weights: Sequence[SampleWeights], settings: DemoSettings, seconds: float) -> Path:
@@ -77,6 +77,8 @@ def _gather(
             "parameters": start["parameters"],
         },
         "config": first.config,
+        "rate_reason": RATE_REASON,
+        "learned": write_learned(findings),
         "recipe": find_recipe(RECIPE),
         "commands": write_commands(settings),
         "seconds": seconds,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
+from stablenet.demo.findings import Findings
 from stablenet.demo.statistics import Paired
 
+LEARNED = 0.9  # accuracy in training, with dropout on, below which a run has not learned its task
 TIE = 0.0005  # a twentieth of a point: what the page rounds away
 
 
@@ -24,6 +28,17 @@ def write_verdict(paired: Paired) -> tuple[str, str]:
     if paired.is_clear:
         return head, f"{tail}, which leaves out zero)."
     return head, f"{tail}): {_spell(count)} seeds cannot tell this from chance."
+
+
+def write_learned(findings: Findings) -> str:
+    """Whether both methods fitted their own training images by the last epoch."""
+    groups = {"ERM": findings.reference, "StableNet": findings.method}
+    reached = {name: [o.curves[-1]["train"]["accuracy"] for o in outcomes] for name, outcomes in groups.items()}
+    told = " and ".join(f"{name} {100 * fmean(values):.1f} %" for name, values in reached.items())
+    failed = [name for name, values in reached.items() if min(values) < LEARNED]
+    if failed:
+        return f"Accuracy in training in the last epoch: {told}. {' and '.join(failed)} did not learn in every seed."
+    return f"Accuracy in training in the last epoch: {told}; every run came to fit its training images."
 
 
 def sign(share: float) -> str:
