@@ -85,6 +85,16 @@ def test_samples_never_collected_weigh_one():
     assert torch.equal(store(torch.arange(600, 700)), torch.ones(100))
 
 
+def test_a_solve_takes_what_was_collected_since_the_last_one():
+    z, labels, _ = contexts()
+    store = DatasetWeighting(600)
+    store.collect(torch.arange(600), z, labels)
+    store.solve()
+    store.collect(torch.arange(300), z[:300], labels[:300])
+    assert store.solve().weights.shape == (300,)
+    assert torch.equal(store(torch.arange(300, 600)), torch.ones(300))
+
+
 def test_state_survives_saving_in_the_middle_of_an_epoch():
     z, labels, _ = contexts()
     one, other = DatasetWeighting(600), DatasetWeighting(600)
