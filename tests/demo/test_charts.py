@@ -18,7 +18,7 @@ def outcome(method, seed, target, validation=0.9):
     ]
     solves = [{"epoch": epoch, "dependence_before": 8.0, "dependence_after": 8.0 / epoch} for epoch in (1, 3)]
     both = {"source-validation": target, "last": target}
-    return Outcome(None, method, seed, 3, validation, both, 0.1, curves, solves, 1.0)
+    return Outcome(None, method, seed, 3, validation, both, 0.1, curves, solves)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
 @dataclass(frozen=True)
 class Outcome:
     """One run. validation: source validation in the chosen epoch.   target: accuracy by rule.
-    curves: one record per epoch.   solves: what the method told between epochs.   seconds: of training.
+    curves: one record per epoch.   solves: what the method told between epochs.
     """
 
     run: Run
@@ -30,7 +30,6 @@ class Outcome:
     calibration_error: float
     curves: list[dict[str, Any]]
     solves: list[dict[str, Any]]
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,6 @@ def read_outcome(run: Run) -> Outcome:
     epoch = select_epoch(DEFAULT_RULE, records).epoch
     curves = [record for record in records if record["kind"] == "epoch"]
     lines = {line["rule"]: line for line in read_lines(run.path / RECORDS) if line["part"] == "test"}
-    timing = [line for line in read_lines(run.folder.timing) if line["kind"] == "epoch"]
     return Outcome(
         run=run,
         method=run.config.method.name,
@@ -83,5 +81,4 @@ def read_outcome(run: Run) -> Outcome:
         calibration_error=lines[DEFAULT_RULE]["figures"]["calibration_error"],
         curves=curves,
         solves=[record for record in records if record["kind"] == "solve"],
-        seconds=sum(line["seconds"] for line in timing),
     )

@@ -83,7 +83,6 @@ def _gather(
         "commands": write_commands(settings),
         "seconds": seconds,
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "ratio": sum(o.seconds for o in findings.method) / sum(o.seconds for o in findings.reference),
     }
 
 
