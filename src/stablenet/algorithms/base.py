@@ -111,8 +111,11 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         """Optimisers of the method's own, for the checkpoint."""
         return {}
 
-    def predictor(self) -> nn.Module:
-        """What is kept after training: images (b, 3, s, s) -> logits (b, classes)."""
+    def predictor(self) -> Network:
+        """What is kept after training: images (b, 3, s, s) -> logits (b, classes).
+
+        A method whose predictions are not those of its network gives another one here, built from its settings.
+        """
         return self.network
 
     def run_network(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

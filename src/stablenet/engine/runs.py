@@ -63,21 +63,34 @@ class Run:
     def load_model(self, which: str | int = "best") -> Network:
         """The model "best", "last" or of an epoch (from 1): images (b, 3, s, s) -> logits (b, classes)."""
         from stablenet.engine.checkpoint import load_tensors
-        from stablenet.models import build_network
 
         path = self.folder.model(which)
         if not path.exists():
             hint = "train with --keep-epochs to keep every epoch" if isinstance(which, int) else "has it finished?"
             raise UserError(f"the run {self.path} has no model {which!r} ({hint})")
         tensors, meta = load_tensors(path)
-        network = build_network(
-            self.config.model.name,
-            len(self.manifest.classes),
-            parameters=self.config.model.parameters,
-            adaptation=meta["adaptation"],
+        predictor = self._build_predictor(meta["adaptation"])
+        predictor.load_state_dict(tensors)
+        return predictor.eval()
+
+    def _build_predictor(self, adaptation: dict[str, Any]) -> Network:
+        """What the run's method predicts with, before its weights are loaded."""
+        from stablenet.algorithms import Context, build_algorithm
+        from stablenet.models import build_network
+
+        config, manifest = self.config, self.manifest
+        classes = len(manifest.classes)
+        network = build_network(config.model.name, classes, parameters=config.model.parameters, adaptation=adaptation)
+        context = Context(
+            num_classes=classes,
+            num_domains=len(manifest.domains),
+            num_samples=len(manifest.part("train")),
+            epochs=config.train.epochs,
+            seed=config.seed,
         )
-        network.load_state_dict(tensors)
-        return network.eval()
+        predictor = build_algorithm(config.method.name, config.method.parameters, network, context).predictor()
+        predictor.tap(())  # taps are for training
+        return predictor
 
     @property
     def transform(self) -> Transform:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,14 @@ class UnaugmentedSet:
         self._feeder, self._training, self._fabric = feeder, training, fabric
 
     def batches(self) -> Iterator[Batch]:
+        # Only while batches come: what a method computes of them afterwards needs full precision.
         with self._fabric.autocast():
-            yield from self._feeder.reading(self._training.samples).epoch(0)
+            yield from self._loader.epoch(0)
+
+    @cached_property
+    def _loader(self) -> Loader:
+        """Made when first asked for: on a GPU it may hold all pixels once more."""
+        return self._feeder.reading(self._training.samples)
 
 
 class EngineStepper:
