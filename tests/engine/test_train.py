@@ -44,6 +44,19 @@ def test_trains_and_records(tmp_path):
     assert [round(r["learning_rate"], 6) for r in epochs(run)] == [0.02, 0.02, 0.002]
     assert not (run.path / "checkpoint.safetensors").exists()
     assert not (run.path / "oracle.jsonl").exists()
+    assert run.model.taps == ()  # they were for training
+
+
+def test_a_loaded_model_gives_the_figures_that_were_recorded(tmp_path):
+    """Validation accuracy, counted by hand with the model from the file."""
+    run = tiny_run(tmp_path / "run", "stablenet")
+    samples = run.open_part("validation")
+    pixels = samples.pixels.read(samples.row)
+    with torch.no_grad():
+        logits = run.model(run.transform(pixels, torch.zeros(len(samples), dtype=torch.int64)))
+    best = run.records[-1]["best_epoch"]
+    recorded = epochs(run)[best - 1]["validation"]["accuracy"]
+    assert (logits.argmax(1) == samples.y).float().mean().item() == pytest.approx(recorded)
 
 
 def test_learns(tmp_path):
