@@ -31,7 +31,7 @@ class DirectBlocks:
         a = measure_weights(w, self.form)
         mean = self._rows.T @ a.v
         off = weighted_covariance(self._rows, a, mean).masked_fill_(self._related, 0.0)
-        grad_d = torch.cat([((part @ off) * part).sum(1) for part in self._rows.split(ROWS_AT_ONCE)])
+        grad_d = quadratic_forms(self._rows, off)
         grad_v = self._rows @ (off @ mean) * (-2 * a.c)
         value = 0.5 * off.square().sum()
         return value, pull_back(w, a.s * grad_d, a.s * grad_v, self.form)
@@ -70,6 +70,21 @@ class DirectLabelPairs:
         grad_d = 2 * (pulled * self._labels).sum(1)
         grad_v = -2 * a.c * (pulled @ mean_y + self._labels @ (cross.T @ mean_u))
         return cross.square().sum(), pull_back(w, a.s * grad_d, a.s * grad_v, self.form)
+
+
+@torch.no_grad()
+def quadratic_forms(rows: Tensor, matrix: Tensor) -> Tensor:
+    """xᵀ M x for every row x.   rows: (n, k).   matrix: (k, k).   Returns (n,).
+
+    One buffer serves all parts: fresh ones, with the small results between them, leave holes in the heap that grew to
+    the size of rows itself for a million of them.
+    """
+    result = rows.new_empty(len(rows))
+    buffer = rows.new_empty(min(len(rows), ROWS_AT_ONCE), rows.shape[1])
+    for part, sums in zip(rows.split(ROWS_AT_ONCE), result.split(ROWS_AT_ONCE), strict=True):
+        product = torch.mm(part, matrix, out=buffer[: len(part)]).mul_(part)
+        torch.sum(product, 1, out=sums)
+    return result
 
 
 def weighted_covariance(rows: Tensor, a: WeightMeasure, mean: Tensor) -> Tensor:
