@@ -59,9 +59,7 @@ def estimate_density_ratio(
         equal = bool((base == base[0]).all())
         rows = generator.permutation(n) if equal else generator.choice(n, n, p=base / base.sum())
         drawn[:, block.columns] = design[rows, block.columns]
-    classifier = MLPClassifier(
-        hidden_layer_sizes=hidden, max_iter=steps, tol=1e-4, random_state=seed, early_stopping=n >= 100
-    )
+    classifier = MLPClassifier(hidden_layer_sizes=hidden, max_iter=steps, random_state=seed)
     real = np.repeat([1, 0], n)
     classifier.fit(np.concatenate([design, drawn]), real, sample_weight=np.concatenate([base, np.ones(n)]))
     probability = classifier.predict_proba(design)[:, 1].clip(1e-6, 1 - 1e-6)

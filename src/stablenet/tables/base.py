@@ -109,7 +109,7 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
             num_functions=self.num_functions, interactions=self.interactions, seed=int(self.random_state)
         )
         functions = draw_functions(encoding, settings)
-        return prepare_statistic(design, encoding, functions, base / base.sum(), self.max_correlation)
+        return prepare_statistic(design, encoding, functions, base, self.max_correlation)
 
     def _fit_estimator(self, design: Array, target: Array, weights: Array) -> Any:
         inner = self._chosen_estimator(len(design))

@@ -137,7 +137,7 @@ def _scaled(plain: Encoding, design: Array, share: Array) -> Encoding:
 def encode(owner: Any, table: pd.DataFrame | Array, encoding: Encoding) -> Array:
     """The design (n, d) of a table checked by `read_table`; a category not seen in training is all zeros."""
     if not isinstance(table, pd.DataFrame):
-        return (table - encoding.mean) / encoding.scale
+        return _standardise(table - encoding.mean, encoding)
     design = np.empty((len(table), encoding.width))
     for i, block in enumerate(encoding.blocks):
         column = table.iloc[:, i]
@@ -148,7 +148,12 @@ def encode(owner: Any, table: pd.DataFrame | Array, encoding: Encoding) -> Array
             values = column.to_numpy(dtype=object)
             for j, category in enumerate(block.categories):
                 design[:, block.start + j] = values == category
-    return (design - encoding.mean) / encoding.scale
+    return _standardise(design - encoding.mean, encoding)
+
+
+def _standardise(centred: Array, encoding: Encoding) -> Array:
+    centred /= encoding.scale  # in place: the table may be large
+    return centred
 
 
 def _numbers(owner: Any, frame: pd.DataFrame) -> Array:

@@ -117,28 +117,30 @@ class TableStatistic(DirectBlocks):
 
 
 def prepare_statistic(
-    design: Array, encoding: Encoding, functions: Functions, share: Array, max_correlation: float
+    design: Array, encoding: Encoding, functions: Functions, base: Array, max_correlation: float
 ) -> TableStatistic:
-    """The dependence of the design's columns as a function of the rows' weights.   design: (n, d).   share: (n,).
+    """The dependence of the design's columns as a function of the rows' weights.   design: (n, d).
 
+    base: (n,) sample weights: how many times each row stands there, ones without.
     max_correlation: blocks with a larger canonical correlation are taken together, see `overlap`.
     """
     rows = apply_functions(design, functions)
+    share = base / base.sum()
     _scale_categories(rows, encoding, functions, share)
     rows -= torch.as_tensor(share, dtype=rows.dtype) @ rows
-    groups = _find_groups(rows, functions, share, max_correlation)
+    groups = _find_groups(rows, functions, base, max_correlation)
     members = torch.zeros(len(functions.phase), int(groups.max()) + 1)
     members.index_add_(1, groups, functions.members.to(members.dtype))
     return TableStatistic(rows, members @ members.T > 0, groups)
 
 
-def _find_groups(rows: Tensor, functions: Functions, share: Array, max_correlation: float) -> Tensor:
+def _find_groups(rows: Tensor, functions: Functions, base: Array, max_correlation: float) -> Tensor:
     single = functions.members.sum(1) == 1  # they come first, so that a view suffices
     count = int(single.sum())
-    measure = measure_weights(torch.as_tensor(share, dtype=rows.dtype), "covariance")
+    measure = measure_weights(torch.as_tensor(base, dtype=rows.dtype), "covariance")
     sigma = weighted_covariance(rows[:, :count], measure, rows.new_zeros(count))
-    size = 1 / float(np.square(share).sum())
-    return group_blocks(sigma, functions.members[:count].int().argmax(1), size, max_correlation)
+    owner = functions.members[:count].int().argmax(1)
+    return group_blocks(sigma, owner, float(base.sum()), max_correlation)
 
 
 def apply_functions(design: Array, functions: Functions) -> Tensor:

@@ -19,8 +19,8 @@ RANK_TOLERANCE = 1e-6  # axes of a block with less than this share of its larges
 def group_blocks(sigma: Tensor, owner: Tensor, size: float, limit: float) -> Tensor:
     """Join blocks with a canonical correlation above the limit, directly or through others.
 
-    sigma: (k, k) covariance of all functions.   owner: (k,) the block each is a function of.   size: the effective
-    number of rows; in few rows large correlations come by chance, and are adjusted for the functions as R² is.
+    sigma: (k, k) covariance of all functions.   owner: (k,) the block each is a function of.   size: the number
+    of rows; in few rows large correlations come by chance, and are adjusted for the functions as R² is.
     Returns (m,) the group of each block, numbered from 0.
     """
     count = int(owner.max()) + 1
