@@ -35,6 +35,7 @@ test-gpu: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.weighting
+	$(BIN)/python -m benchmarks.train
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --outdir dist .

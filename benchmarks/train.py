@@ -1,7 +1,7 @@
 """Speed of the engine, as ratios in one run: against a bare loop, and StableNet against ERM.
 
-    python benchmarks/train.py                      # the demo's training on the CPU
-    python benchmarks/train.py --device cuda        # the demo's and ResNet-18 at 224 pixels, on a GPU
+    python -m benchmarks.train                      # the demo's training on the CPU
+    python -m benchmarks.train --device cuda        # the demo's and ResNet-18 at 224 pixels, on a GPU
 
 Epochs of all contestants alternate, so that a machine that slows down slows all; a ratio is the median over rounds.
 Everything a run does is timed: data, augmentation, training, validation, records, checkpoints.
