@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 from stablenet import UserError
 from stablenet.tables.page import environment_shares, summarise, write_page
-from stablenet.tables.report import TableChoices, fit_table, guess_task, read_csv
+from stablenet.tables.report import HeldOut, TableChoices, fit_table, guess_task, read_csv
 
 
 @pytest.fixture
@@ -112,3 +113,16 @@ def test_unreadable_files_are_told(tmp_path):
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(UserError, match="cannot be read as a CSV"):
         read_csv(tmp_path / "empty.csv")
+
+
+def test_the_verdict_follows_the_worst_environment(sites):
+    report = fit_table(sites, TableChoices(target="y", environment="site"))
+    better = replace(report, held_out=(HeldOut("north", 1, 2.0, 1.0), HeldOut("south", 1, 1.0, 1.5)))
+    worse = replace(report, held_out=(HeldOut("north", 1, 2.0, 1.0), HeldOut("south", 1, 1.0, 2.5)))
+    assert "lower the error from 2 to 1.5" in better.verdict
+    assert "keep equal weights" in worse.verdict
+
+
+def test_columns_taken_together_are_told(sites):
+    report = fit_table(sites.assign(copy=sites["a"] * 2), TableChoices(target="y", environment="site"))
+    assert report.notes == ("taken together, as they determine each other: a, copy",)

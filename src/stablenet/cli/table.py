@@ -91,6 +91,7 @@ def _print(console: Console, report: TableReport) -> None:
     for name, plain, weighted in summarise(report):
         table.add_row(name, "", f"{plain:.4g}", f"{weighted:.4g}")
     console.print(table)
+    console.print(report.verdict, markup=False, highlight=False)
     model = report.model
     share = model.ess_ / len(report.x)
     left = model.dependence_after_ / model.dependence_before_ if model.dependence_before_ else 1.0

@@ -79,7 +79,7 @@ def draw_dependence(report: TableReport) -> Figure:
 def draw_weights(report: TableReport) -> Figure:
     from matplotlib import pyplot as plt
 
-    figure, ax = plt.subplots(figsize=(6, 2.6), layout="constrained")
+    figure, ax = plt.subplots(figsize=(10, 2.8), layout="constrained")
     ax.hist(report.model.weights_, bins=50, color="#3b6ea5")
     ax.axvline(1, color="0.4", linewidth=1, linestyle="--")
     ax.set_xlabel("weight (1: as without weighting)")

@@ -95,6 +95,15 @@ class TableReport:
     held_out: tuple[HeldOut, ...]
     notes: tuple[str, ...]
 
+    @property
+    def verdict(self) -> str:
+        """What the held-out errors say about using the weights, in one sentence."""
+        what = "environment" if self.environments is not None else "fold"
+        plain, weighted = (max(getattr(h, kind) for h in self.held_out) for kind in ("plain", "weighted"))
+        if weighted < plain:
+            return f"in the worst {what} the learned weights lower the error from {plain:.4g} to {weighted:.4g}"
+        return f"in the worst {what} the learned weights do not lower the error: keep equal weights for this table"
+
 
 def read_csv(path: Path) -> pd.DataFrame:
     """A comma-separated table with a header; an error in one sentence."""
@@ -116,7 +125,15 @@ def fit_table(frame: pd.DataFrame, choices: TableChoices) -> TableReport:
     held_out = tuple(_cross_validate(template, x, target, environments, task))
     model = clone(template).fit(x, target)
     plain = model.fit_unweighted(x, target)
+    notes += [f"taken together, as they determine each other: {names}" for names in _joint_columns(model)]
     return TableReport(choices, task, x, target, environments, model, plain, held_out, tuple(notes))
+
+
+def _joint_columns(model: WeightedEstimator) -> Iterator[str]:
+    names = np.array([block.name for block in model.encoding_.blocks])
+    for group in np.unique(model.groups_):
+        if (model.groups_ == group).sum() > 1:
+            yield ", ".join(names[model.groups_ == group])
 
 
 def guess_task(y: pd.Series[Any]) -> Task:
