@@ -65,6 +65,7 @@ def _gather(
         "seeds": findings.seeds,
         "first_seed": findings.seeds[0],
         "weights": weights,
+        "floor": weights[0].floor,
         "training": show_part(first, "train", _PER_CLASS),
         "target": show_part(first, "test", _PER_CLASS),
         "classes": first.classes,

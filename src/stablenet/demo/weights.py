@@ -19,7 +19,8 @@ from stablenet.weighting import DatasetWeighting
 @dataclass(frozen=True)
 class SampleWeights:
     """weights: (n,), mean one.   agrees: (n,) bool, whether a sample has its class's dominant background.
-    dependence: of the features on the label under uniform and under these weights.   ess: effective share of samples.
+    dependence: of the features on the label under uniform and under these weights.
+    ess: effective share of samples.   floor: the least share the settings allow.
     shares: weighted share of the dominant background, mean over classes, under uniform and under these weights.
     """
 
@@ -28,6 +29,7 @@ class SampleWeights:
     agrees: Tensor
     dependence: tuple[float, float]
     ess: float
+    floor: float
     shares: tuple[float, float]
 
     @property
@@ -73,6 +75,7 @@ def weigh_samples(run: Run) -> SampleWeights:
         agrees=agrees,
         dependence=(told["dependence_before"], told["dependence_after"]),
         ess=told["ess_ratio"],
+        floor=algorithm.weighting.settings.min_ess,
         shares=(
             share_dominant(torch.ones_like(weights), samples.y, agrees),
             share_dominant(weights, samples.y, agrees),
