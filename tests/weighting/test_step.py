@@ -31,12 +31,12 @@ def test_what_is_held_as_it_is_wanted_stays():
 def test_the_memory_stands_before_the_batch():
     settings = settings_of("recommended", {})
     past = Samples(torch.zeros(2, 3), torch.tensor([0.5, 1.5]), torch.tensor([7, 8]))
-    batch = Samples(torch.ones(1, 3), torch.ones(1), torch.tensor([9]))
-    rows, fixed, labels = join_memory(past, batch, settings)
+    batch = torch.ones(1, 3), torch.tensor([9])
+    rows, fixed, labels = join_memory(past, *batch, settings)
     assert rows[:, 0].tolist() == [0, 0, 1]
     assert fixed.tolist() == [0.5, 1.5]
     assert labels.tolist() == [7, 8, 9]
-    rows, fixed, labels = join_memory(None, batch, settings)
+    rows, fixed, labels = join_memory(None, *batch, settings)
     assert (len(rows), len(fixed), labels.tolist()) == (1, 0, [9])
 
 

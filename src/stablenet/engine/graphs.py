@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +27,18 @@ class TappedForward(nn.Module):
         return self.network.forward_taps(images)
 
 
+@contextmanager
+def _quiet_capture() -> Iterator[None]:
+    """Capturing goes through another stream and, in its first backward pass, another thread: torch remarks on both."""
+    mismatch = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if mismatch is not None:
+        mismatch(False)  # stays off: the remark would come with every graphed step
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
+        warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
+        yield
+
+
 def may_graph(algorithm: Algorithm[Any], device: torch.device, image_size: int, same_shapes: bool, world: int) -> bool:
     """Whether capturing is possible and worth it."""
     fits = device.type == "cuda" and same_shapes and world == 1
@@ -37,7 +52,7 @@ def graph_network(algorithm: Algorithm[Any], images: Tensor, dtype: torch.dtype 
     """
     buffers = {name: buffer.clone() for name, buffer in algorithm.network.named_buffers()}
     # The cache of cast weights must be off: a graph may not depend on what was cast outside of it.
-    with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
+    with _quiet_capture(), torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
         graphed: Any = torch.cuda.make_graphed_callables(TappedForward(algorithm.network), (images,))
     with torch.no_grad():
         for name, buffer in algorithm.network.named_buffers():

@@ -156,7 +156,7 @@ class AveragedMemory(Memory):
         known = min(self.filled, size)
         for group, alpha in enumerate(self._settings.alpha_of_groups()):
             share = 1 - self._alpha_now(alpha)
-            weight = share if valid is None else torch.where(valid, share, 0.0)
+            weight = share if valid is None else share * valid.to(self.features.dtype)
             for buffer, new in self._columns(batch):
                 buffer[group, :known].lerp_(new[:known], weight)
                 buffer[group, known:size] = new[known:]

@@ -40,25 +40,25 @@ def take_step(
     if z.device.type != "cpu":
         z, verdict = judge_values(z, labels, memory.label_width)
         valid = verdict == ALL_GOOD
-    batch = Samples(z, z.new_ones(len(z)), None if labels is None else label_rows(labels, memory.label_width))
-    rows, fixed, joined_labels = join_memory(memory.recall(), batch, settings)
+    own_labels = None if labels is None else label_rows(labels, memory.label_width)
+    rows, fixed, joined_labels = join_memory(memory.recall(), z, own_labels, settings)
     solve = solve_fused if path == "fused" else solve_problem
     solution = solve(rows, joined_labels, fixed, len(z), settings, generator)
-    weights = solution.weights if valid is None else torch.where(valid, solution.weights, 1.0)
+    weights = solution.weights if valid is None else solution.weights.masked_fill(~valid, 1.0)
     if settings.groups:
         measure = solution.logits if settings.memory_holds == "logits" else weights
-        memory.write(Samples(z, measure, batch.labels), valid)
+        memory.write(Samples(z, measure, own_labels), valid)
     return StepResult(weights, solution, verdict)
 
 
 def judge_values(z: Tensor, labels: Tensor | None, width: int | None) -> tuple[Tensor, Tensor]:
     """z (B, m) with zeros for what is not finite, and the verdict: the first bad column, BAD_LABEL or ALL_GOOD."""
-    finite = torch.isfinite(z)
-    columns = finite.all(0)
-    verdict = torch.where(columns.all(), ALL_GOOD, columns.to(torch.uint8).argmin())
+    bad = (z - z) != 0  # x − x is zero for every finite x, and NaN for inf and NaN
+    columns = bad.any(0)
+    verdict = columns.to(torch.uint8).argmax().masked_fill(~columns.any(), ALL_GOOD)
     if labels is not None and labels.ndim == 1 and width is not None:
-        verdict = torch.where((verdict == ALL_GOOD) & (labels >= width).any(), BAD_LABEL, verdict)
-    return torch.where(finite, z, 0.0), verdict
+        verdict = verdict.masked_fill((verdict == ALL_GOOD) & (labels >= width).any(), BAD_LABEL)
+    return z.masked_fill(bad, 0.0), verdict
 
 
 def label_rows(labels: Tensor, width: int | None) -> Tensor:
@@ -71,15 +71,14 @@ def label_rows(labels: Tensor, width: int | None) -> Tensor:
 
 
 def join_memory(
-    past: Samples | None, batch: Samples, settings: WeightingSettings
+    past: Samples | None, z: Tensor, labels: Tensor | None, settings: WeightingSettings
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Eq. concat_w: all rows, the memory's first (n, m); its weights or logits (n − B,); all labels."""
     if past is None:
-        return batch.features, batch.features.new_empty(0), batch.labels
-    labels = None
-    if past.labels is not None and batch.labels is not None:
-        labels = torch.cat([past.labels, batch.labels])
-    return torch.cat([past.features, batch.features]), memory_measure(past.measure, settings), labels
+        return z, z.new_empty(0), labels
+    if past.labels is not None and labels is not None:
+        labels = torch.cat([past.labels, labels])
+    return torch.cat([past.features, z]), memory_measure(past.measure, settings), labels
 
 
 def memory_measure(held: Tensor, settings: WeightingSettings) -> Tensor:

@@ -44,16 +44,15 @@ def launch_solve(
     """rows: (n, m), the batch's `size` last.   labels: (n,) or (n, C).   fixed: (n − size,) weights."""
     u = fourier_rows_fused(rows, settings, generator)
     real = settings.working_dtype(u.device)
-    k, squares = gram_fused(u, real)
-    blank = k  # stands in for matrices that the compiled variant does not read
-    pairs = (k * k).sub_(squares) if settings.pairs != "labels" else blank
-    label_gram, product = blank, blank
+    counter = torch.empty(1, dtype=torch.int32, device=u.device)
+    k, pairs = gram_fused(u, real, counter, with_pairs=settings.pairs != "labels")
+    label_gram = product = k  # stands in for matrices that the compiled variant does not read
     if settings.pairs != "features":
         assert labels is not None
         label_gram = label_gram_of(labels, real)
         label_gram = centre_gram(label_gram) if settings.form == "covariance" else label_gram
         product = k * label_gram
-    return run_steps(u, (pairs, k, label_gram, product), fixed, size, settings)
+    return run_steps(u, (pairs, k, label_gram, product), counter, fixed, size, settings)
 
 
 def fourier_rows_fused(rows: Tensor, settings: WeightingSettings, generator: torch.Generator) -> Tensor:
@@ -90,23 +89,31 @@ def fourier_rows_fused(rows: Tensor, settings: WeightingSettings, generator: tor
     return u
 
 
-def gram_fused(u: Tensor, real: torch.dtype) -> tuple[Tensor, Tensor]:
-    """K = Σ_i K_i and Σ_i K_i∘K_i in one pass over u (m, q, n). Both (n, n), of type `real`."""
+def gram_fused(u: Tensor, real: torch.dtype, counter: Tensor, with_pairs: bool) -> tuple[Tensor, Tensor]:
+    """K = Σ_i K_i and, for feature pairs, M, in one pass over u (m, q, n). Both (n, n), of type `real`."""
     m, q, n = u.shape
     tiles = -(-n // TILE)
     splits = max(1, min(16, 1024 // tiles**2, m))
     partial = torch.empty(2, splits, n, n, device=u.device, dtype=real)
+    k, pairs = torch.empty(2, n, n, device=u.device, dtype=real)
     programs.gram_program[(tiles, tiles, splits)](
-        u, partial[0], partial[1], n, m, -(-m // splits), Q=q, BLOCK=TILE, REAL=TRITON_TYPES[real]
+        u, partial[0], partial[1], counter, n, m, -(-m // splits), Q=q, BLOCK=TILE, REAL=TRITON_TYPES[real]
     )
-    k, squares = partial.sum(1)
-    return k, squares
+    programs.finish_program[(-(-n * n // 512),)](
+        partial[0], partial[1], k, pairs, n * n, splits, PAIRS=with_pairs, BLOCK=512
+    )
+    return k, pairs
 
 
 def run_steps(
-    u: Tensor, matrices: tuple[Tensor, ...], fixed: Tensor, size: int, settings: WeightingSettings
+    u: Tensor,
+    matrices: tuple[Tensor, ...],
+    counter: Tensor,
+    fixed: Tensor,
+    size: int,
+    settings: WeightingSettings,
 ) -> Solution:
-    """All inner steps in one launch.   u: (m, q, n).   matrices: M, K, L, K∘L, each (n, n)."""
+    """All inner steps in one launch.   u: (m, q, n).   matrices: M, K, L, K∘L, each (n, n).   counter: zero."""
     m, q, n = u.shape
     grid = plan_grid(n, m, q)
     real = matrices[0].dtype
@@ -118,7 +125,7 @@ def run_steps(
         *matrices,
         fixed,
         exchange,
-        torch.zeros(1, dtype=torch.int32, device=u.device),
+        counter,
         weights,
         logits,
         objective,

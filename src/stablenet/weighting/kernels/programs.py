@@ -61,6 +61,7 @@ def gram_program(
     u_ptr,
     k_ptr,
     squares_ptr,
+    counter_ptr,
     n,
     m,
     features_each,
@@ -70,11 +71,13 @@ def gram_program(
 ):
     """Σ_i K_i and Σ_i K_i∘K_i over one share of the features, for one tile of sample pairs.
 
-    Writes the partial sums (splits, n, n); u: (m, q, n).
+    Writes the partial sums (splits, n, n); u: (m, q, n). Sets the counter of the solve's barrier to zero.
     """
     left = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     right = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(2)
+    if (tl.program_id(0) + tl.program_id(1) + split) == 0:
+        tl.store(counter_ptr, 0)
     k = tl.zeros([BLOCK, BLOCK], REAL)
     squares = tl.zeros([BLOCK, BLOCK], REAL)
     first = split * features_each
@@ -91,6 +94,22 @@ def gram_program(
     at = split * n * n + left[:, None] * n + right[None, :]
     tl.store(k_ptr + at, k, mask=inside)
     tl.store(squares_ptr + at, squares, mask=inside)
+
+
+@triton.jit
+def finish_program(k_ptr, squares_ptr, k_out_ptr, pairs_ptr, size, splits, PAIRS: tl.constexpr, BLOCK: tl.constexpr):
+    """K, summed over the splits, and M = K∘K − Σ_i K_i∘K_i, entry by entry of the n² = size."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    k = tl.load(k_ptr + at, mask=inside, other=0.0)
+    for split in range(1, splits):
+        k += tl.load(k_ptr + split * size + at, mask=inside, other=0.0)
+    tl.store(k_out_ptr + at, k, mask=inside)
+    if PAIRS:
+        squares = tl.load(squares_ptr + at, mask=inside, other=0.0)
+        for split in range(1, splits):
+            squares += tl.load(squares_ptr + split * size + at, mask=inside, other=0.0)
+        tl.store(pairs_ptr + at, k * k - squares, mask=inside)
 
 
 @triton.jit
