@@ -13,6 +13,7 @@ import torch
 
 from stablenet.engine.config import RunConfig
 from stablenet.engine.files import read_lines
+from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.runs import Run, load_run
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
@@ -38,14 +39,16 @@ class _Teller(Watcher):
 def train_all(configs: list[RunConfig], runs: Path, workers: int, report: Report) -> list[Run]:
     """Train and evaluate every config; finished runs are taken as they are, broken ones go on."""
     context = multiprocessing.get_context("spawn")
-    told = context.Queue()
-    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(told,)) as pool:
+    told, stop = context.Queue(), context.Event()
+    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(told, stop)) as pool:
         futures = [pool.submit(_train_one, config, runs) for config in configs]
         try:
             for name, epoch in _listen(told, futures):
                 report(name, epoch)
+            _raise_failure(futures)
             return [load_run(future.result()) for future in futures]
         except BaseException:
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -63,18 +66,33 @@ def _listen(told: Any, futures: list[Future[Path]]) -> Iterator[tuple[str, int]]
                 return
 
 
+def _raise_failure(futures: list[Future[Path]]) -> None:
+    """The error that stopped the others, not their being stopped."""
+    errors = [future.exception() for future in futures if future.done()]
+    for error in errors:
+        if error is not None and not isinstance(error, Interrupted):
+            raise error
+
+
 _told: Any = None  # the worker's end of the queue
+_stop: Any = None  # set when no further run may start: a pool hands out some tasks ahead
 
 
-def _start_worker(told: Any) -> None:
-    global _told
-    _told = told
+def _start_worker(told: Any, stop: Any) -> None:
+    global _told, _stop
+    _told, _stop = told, stop
     torch.set_num_threads(1)
 
 
 def _train_one(config: RunConfig, runs: Path) -> Path:
+    if _stop.is_set():
+        raise Interrupted
     watcher = _Teller(config.name, lambda name, epoch: _told.put((name, epoch)))
-    run = train(config, Runtime(runs=runs, device="cpu", resume=True), watcher)
+    try:
+        run = train(config, Runtime(runs=runs, device="cpu", resume=True), watcher)
+    except BaseException:
+        _stop.set()
+        raise
     evaluated = {line["rule"] for line in read_lines(run.path / RECORDS)}
     for rule in RULES:
         if rule not in evaluated:
