@@ -70,6 +70,11 @@ def restore_optimizer(
             number, name = key.removeprefix(f"{prefix}/").split("/")
             state[int(number)][name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": meta["groups"]})
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                # Files hold plain rows; fused optimisers want the parameter's own layout, such as channels-last.
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def take(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
