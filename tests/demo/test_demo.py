@@ -72,10 +72,12 @@ def test_the_page_stands_alone_and_tells_the_figures(demo):
 
 def test_a_second_time_nothing_is_trained(demo, settings, told):
     before = {path: path.stat().st_mtime_ns for path in settings.runs.glob("*/*") if path.is_file()}
-    again = run_demo(settings)
+    reported = []
+    again = run_demo(settings, lambda name, epoch: reported.append(epoch))
     assert {path: path.stat().st_mtime_ns for path in settings.runs.glob("*/*") if path.is_file()} == before
     assert again.findings.compare_target() == demo.findings.compare_target()
     assert {epoch for _, epoch in told} == {1}
+    assert reported == [1] * 4
 
 
 def test_weights_are_those_of_the_method(demo):

@@ -13,8 +13,9 @@ import torch
 
 from stablenet.engine.config import RunConfig
 from stablenet.engine.files import read_lines
+from stablenet.engine.folder import FINISHED
 from stablenet.engine.interrupts import Interrupted
-from stablenet.engine.runs import Run, load_run
+from stablenet.engine.runs import Run, list_runs, load_run
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.engine.watch import Watcher
@@ -38,6 +39,25 @@ class _Teller(Watcher):
 
 def train_all(configs: list[RunConfig], runs: Path, workers: int, report: Report) -> list[Run]:
     """Train and evaluate every config; finished runs are taken as they are, broken ones go on."""
+    there = [find_finished(config, runs) for config in configs]
+    left = [config for config, run in zip(configs, there, strict=True) if run is None]
+    for run in there:
+        if run is not None:
+            report(run.config.name, run.config.train.epochs)
+    trained = iter(_train_left(left, runs, min(workers, len(left)), report) if left else ())
+    return [run if run is not None else next(trained) for run in there]
+
+
+def find_finished(config: RunConfig, runs: Path) -> Run | None:
+    """The run of this config if it has been trained and evaluated."""
+    for run in list_runs(runs):
+        if run.config == config and run.status["state"] == FINISHED:
+            evaluated = {line["rule"] for line in read_lines(run.path / RECORDS)}
+            return run if evaluated >= set(RULES) else None
+    return None
+
+
+def _train_left(configs: list[RunConfig], runs: Path, workers: int, report: Report) -> list[Run]:
     context = multiprocessing.get_context("spawn")
     told, stop = context.Queue(), context.Event()
     with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(told, stop)) as pool:
@@ -93,9 +113,7 @@ def _train_one(config: RunConfig, runs: Path) -> Path:
     except BaseException:
         _stop.set()
         raise
-    evaluated = {line["rule"] for line in read_lines(run.path / RECORDS)}
     for rule in RULES:
-        if rule not in evaluated:
-            evaluate_run(run, rule=rule, device="cpu")
+        evaluate_run(run, rule=rule, device="cpu")
     watcher.epoch({"epoch": config.train.epochs})
     return run.path
