@@ -65,9 +65,17 @@ def test_the_store_gives_the_weights_of_one_joint_solve():
     solution = store.solve()
     expected = solve_dataset(z, labels)
     torch.testing.assert_close(solution.weights, expected.weights)
+    assert store.features.numel() == store.labels.numel() == 0  # a checkpoint carries weights, not features
     index = torch.tensor([5, 3, 599])
     assert torch.equal(store(index), solution.weights[index])
     assert torch.equal(store.eval()(index), torch.ones(3))
+
+
+def test_autocast_does_not_reach_the_solve():
+    z, labels, _ = contexts()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = solve_dataset(z, labels).weights
+    assert torch.equal(cast, solve_dataset(z, labels).weights)
 
 
 def test_half_precision_storage_is_close():

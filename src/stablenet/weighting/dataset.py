@@ -142,6 +142,7 @@ class DatasetWeighting(nn.Module):
         self.weights.fill_(1.0)
         self.weights[chosen] = solution.weights
         self.seen.fill_(False)
+        self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
         self.last_solution = solution
         return solution
 

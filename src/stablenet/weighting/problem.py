@@ -40,7 +40,8 @@ def solve_problem(
 ) -> Solution:
     """Weights of the last `size` of the rows (n, m), given those of the others, `fixed` (n − size,)."""
     solve = solve_weights if settings.tolerance is None else solve_to_tolerance
-    return solve(draw_statistics(rows, labels, settings, generator), fixed, size, settings)
+    with torch.autocast(rows.device.type, enabled=False):
+        return solve(draw_statistics(rows, labels, settings, generator), fixed, size, settings)
 
 
 def draw_statistics(
