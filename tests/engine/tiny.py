@@ -63,6 +63,7 @@ SOURCES.add(
         licence="MIT",
         layouts=("none",),
         read=lambda root: make_table(),
+        counts={"train": 75, "test": DIGITS - 75},
         needs_root=False,
     ),
 )
