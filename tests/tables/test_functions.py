@@ -78,18 +78,17 @@ def test_interactions_see_a_product_that_pairs_do_not():
     assert dependence(design, 100) > 20 * dependence(shuffled, 100)
 
 
-def test_a_category_counts_the_same_whatever_its_number_of_values():
+@pytest.mark.parametrize("width", [2, 5])
+def test_a_category_counts_like_a_numeric_column_whatever_its_number_of_values(width):
+    """The summed variance of its one-hot columns becomes 1 + q."""
     generator = np.random.default_rng(3)
-    x = generator.normal(size=500)
-    base = np.ones(500)
-    values = []
-    for width in (2, 4):
-        codes = np.digitize(x, np.quantile(x, np.arange(1, width) / width))
-        encoding = encoding_of([1, width])
-        drawn = draw_functions(encoding, FunctionSettings())
-        statistic = prepare_statistic(np.column_stack([x, one_hot(codes, width)]), encoding, drawn, base, 1.0)
-        values.append(float(statistic.value_and_gradient(torch.ones(500, dtype=torch.float64))[0]))
-    assert 0.5 < values[0] / values[1] < 2
+    codes = generator.integers(0, width, 500)
+    encoding, base = encoding_of([1, width]), generator.uniform(0.5, 2, 500)
+    drawn = draw_functions(encoding, FunctionSettings(num_functions=4, interactions=0))
+    design = np.column_stack([generator.normal(size=500), one_hot(codes, width)])
+    rows = prepare_statistic(design, encoding, drawn, base, 1.0)._rows[:, drawn.members[:, 1]].numpy()
+    variance = np.average(rows**2, axis=0, weights=base) - np.average(rows, axis=0, weights=base) ** 2
+    assert variance.sum() == pytest.approx(5)
 
 
 def test_constant_columns_have_no_dependence():
