@@ -24,8 +24,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# One worker per core, each with one thread.
 unit: $(STAMP)
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
