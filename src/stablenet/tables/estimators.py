@@ -154,8 +154,8 @@ class CRBRClassifier(WeightedClassifier):
     """Causal regularisation by global balancing: weights learned with a logistic regression; see `ancestors`.
 
     balance: of the balancing term.   decay: of mean(w²).   Both must be large beside the loss, or the weights lower
-    it by leaving out the rows that contradict the model; the defaults are the best of eleven pairs on four draws of
-    the selection-bias simulation (seeds 100–103). The estimator is then fitted with the learned weights,
+    it by leaving out the rows that contradict the model; the defaults are the best of ten pairs on three or four draws
+    of the selection-bias simulation (seeds 100–103). The estimator is then fitted with the learned weights,
     which for the default logistic regression is the joint problem's own optimum in its coefficients.
     """
 
