@@ -60,10 +60,8 @@ def measure_cpu(repeats: int) -> list[Row]:
     for q, bar in ((1, 8), (5, 30)):
         u = random_fourier_features(torch.randn(ROWS, 512), q, generator=torch.Generator().manual_seed(0))
         for form in ("covariance", "paper"):
-            slow, fast = in_turn(
-                [lambda u=u, form=form: direct_by_autograd(u, form), lambda u=u, form=form: gram_solve(u, form)],
-                repeats=3 if q > 1 else repeats,
-            )
+            sides = [lambda u=u, form=form: direct_by_autograd(u, form), lambda u=u, form=form: gram_solve(u, form)]
+            slow, fast = in_turn(sides, 3 if q > 1 else repeats, calls=[1, 10])
             what = f"direct form by autograd ÷ ours, n={ROWS}, m=512, q={q}, {STEPS} steps, {form} form"
             rows.append(Row(what, slow / fast, "×", f"≥ {bar}", slow / fast >= bar))
             rows.append(Row(f"ours, q={q}, {form} form", 1e3 * fast, "ms", "", None))
@@ -205,20 +203,21 @@ def judge_growth(curves: dict[str, list[tuple[int, float]]]) -> list[Row]:
     return rows
 
 
-def in_turn(calls_of: list[Callable[[], object]], repeats: int, calls: int = 1) -> list[float]:
-    """Median seconds of a call of each, measured in turn after two warm-up rounds."""
+def in_turn(calls_of: list[Callable[[], object]], repeats: int, calls: int | list[int] = 1) -> list[float]:
+    """Median seconds of a call of each, measured in turn, some calls at a time, after two warm-up rounds."""
     times: list[list[float]] = [[] for _ in calls_of]
+    counts = [calls] * len(calls_of) if isinstance(calls, int) else calls
     for repeat in range(repeats + 2):
-        for index, call in enumerate(calls_of):
+        for index, (call, count) in enumerate(zip(calls_of, counts, strict=True)):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             start = time.perf_counter()
-            for _ in range(calls):
+            for _ in range(count):
                 call()
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             if repeat >= 2:
-                times[index].append((time.perf_counter() - start) / calls)
+                times[index].append((time.perf_counter() - start) / count)
     return [statistics.median(each) for each in times]
 
 

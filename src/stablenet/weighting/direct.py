@@ -34,7 +34,7 @@ class DirectBlocks:
         grad_d = quadratic_forms(self._rows, off)
         grad_v = self._rows @ (off @ mean) * (-2 * a.c)
         value = 0.5 * off.square().sum()
-        return value, pull_back(w, a.s * grad_d, a.s * grad_v, self.form)
+        return value, pull_back(a, a.s * grad_d, a.s * grad_v, self.form)
 
 
 class DirectPairs(DirectBlocks):
@@ -69,7 +69,7 @@ class DirectLabelPairs:
         pulled = self._rows @ cross
         grad_d = 2 * (pulled * self._labels).sum(1)
         grad_v = -2 * a.c * (pulled @ mean_y + self._labels @ (cross.T @ mean_u))
-        return cross.square().sum(), pull_back(w, a.s * grad_d, a.s * grad_v, self.form)
+        return cross.square().sum(), pull_back(a, a.s * grad_d, a.s * grad_v, self.form)
 
 
 @torch.no_grad()

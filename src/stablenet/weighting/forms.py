@@ -25,30 +25,30 @@ Form = Literal["paper", "covariance"]
 
 @dataclass(frozen=True)
 class WeightMeasure:
-    """The matrix A of one weight vector w (n,).   d: (n,).   v: (n,).   c, s: scalars."""
+    """The matrix A of one weight vector w (n,).   d: (n,).   v: (n,).   c, s: scalars.   total: Σw."""
 
     d: Tensor
     v: Tensor
     c: float
     s: float
+    total: Tensor
 
 
 def measure_weights(w: Tensor, form: Form) -> WeightMeasure:
     """A's parts for weights w (n,), non-negative and not all zero."""
-    n = w.shape[0]
+    n, total = w.shape[0], w.sum()
     if form == "paper":
-        return WeightMeasure(w * w, w, 1 / n, 1 / max(n - 1, 1))
-    p = w / w.sum()
-    return WeightMeasure(p, p, 1.0, 1.0)
+        return WeightMeasure(w * w, w, 1 / n, 1 / max(n - 1, 1), total)
+    p = w / total
+    return WeightMeasure(p, p, 1.0, 1.0, total)
 
 
-def pull_back(w: Tensor, grad_d: Tensor, grad_v: Tensor, form: Form) -> Tensor:
+def pull_back(a: WeightMeasure, grad_d: Tensor, grad_v: Tensor, form: Form) -> Tensor:
     """The gradient with respect to w (n,) from those with respect to d and v (the chain rule)."""
     if form == "paper":
-        return 2 * w * grad_d + grad_v
-    total = w.sum()
+        return 2 * a.v * grad_d + grad_v
     grad_p = grad_d + grad_v
-    return (grad_p - (w / total * grad_p).sum()) / total
+    return (grad_p - a.v @ grad_p) / a.total
 
 
 def centre_for(form: Form, u: Tensor) -> Tensor:

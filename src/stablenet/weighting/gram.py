@@ -10,6 +10,8 @@ M is formed once per batch; after that an evaluation costs O(n² + n·m·q), sin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,51 @@ from stablenet.weighting.forms import Form, centre_for, measure_weights, pull_ba
 # their number would grow as q²), forming each small K_i is: linear in q, but bound by memory traffic.
 PRODUCTS_UP_TO = 8
 FEATURES_AT_ONCE = 32
+# Numbers of u that an evaluation works on at a time: each is read four times, so they had better stay in the cache.
+NUMBERS_AT_ONCE = 2**19 + 2**18
+
+
+@dataclass(frozen=True)
+class FeatureSums:
+    """What one evaluation finds out about some features first.
+
+    s: (m·q,), U_iᵀ v.   norms: (m,), vᵀ K_i v.   total, squares: (n,), Σ_i K_i v and Σ_i (K_i v)².
+    t: (m, n), K_i v itself, where it had to be formed.
+    """
+
+    s: Tensor
+    norms: Tensor
+    total: Tensor
+    squares: Tensor
+    t: Tensor | None
+
+
+class FeatureGroup:
+    """Some of the features, few enough to stay in the cache.   blocks: (m, q, n)."""
+
+    def __init__(self, blocks: Tensor) -> None:
+        self.m, self.q, self.n = blocks.shape
+        self._blocks, self._flat = blocks, blocks.view(-1, self.n)
+        # With one function per feature all sums are matrix–vector products, and nothing of size (m, n) is written.
+        self._squared = self._flat.square() if self.q == 1 else None
+
+    def sums(self, v: Tensor) -> FeatureSums:
+        s = self._flat @ v
+        norms = s.square().view(self.m, self.q).sum(1)
+        if self._squared is not None:
+            return FeatureSums(s, norms, self._flat.T @ s, self._squared.T @ s.square(), None)
+        t = torch.bmm(s.view(self.m, 1, self.q), self._blocks).squeeze(1)
+        return FeatureSums(s, norms, t.sum(0), t.square().sum(0), t)
+
+    def slope(self, own: FeatureSums, d: Tensor, total: Tensor, norm: Tensor, c: float) -> Tensor:
+        """Σ_i K_i (d∘(Kv − K_i v)) − c·Σ_i (vᵀKv − vᵀK_i v)·K_i v over these features, (n,)."""
+        if self._squared is not None:
+            h = self._flat @ (d * total) - own.s * (self._squared @ d)
+        else:
+            assert own.t is not None
+            h = torch.bmm(self._blocks, (d * (total - own.t)).unsqueeze(-1)).view(-1)
+        rest = c * (norm - own.norms)
+        return self._flat.T @ torch.addcmul(h, own.s, rest.repeat_interleave(self.q), value=-1)
 
 
 class GramPairs:
@@ -26,45 +73,29 @@ class GramPairs:
 
     def __init__(self, u: Tensor, form: Form) -> None:
         self.form = form
-        self.n, self.m, self.q = u.shape
-        self._blocks = centre_for(form, u).permute(1, 2, 0).contiguous()  # (m, q, n)
-        self._flat = self._blocks.view(-1, self.n)  # (m·q, n)
-        self._squared = self._flat.square() if self.q == 1 else self._flat
-        gram = self._flat.T @ self._flat
-        self._pairs = gram.square_().sub_(sum_of_squared_grams(self._blocks))  # M
+        n, _, q = u.shape
+        blocks = centre_for(form, u).permute(1, 2, 0).contiguous()  # (m, q, n)
+        flat = blocks.view(-1, n)
+        self._pairs = (flat.T @ flat).square_().sub_(sum_of_squared_grams(blocks))  # M
+        self._groups = [FeatureGroup(part) for part in blocks.split(max(1, NUMBERS_AT_ONCE // (q * n)))]
 
     def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """w: (n,).   Returns D, a scalar, and ∂D/∂w (n,)."""
         a = measure_weights(w, self.form)
-        s = self._flat @ a.v  # (m·q,): U_iᵀ v
-        norms = s.square().view(self.m, self.q).sum(1)  # (m,): vᵀ K_i v
-        norm = norms.sum()
-        total, squares, t = self._sum_over_features(s)  # K v, Σ_i (K_i v)²
-        g = total.square() - squares
+        sums = [group.sums(a.v) for group in self._groups]
+        total, norm = add([part.total for part in sums]), add([part.norms.sum() for part in sums])
+        norm_squares = add([part.norms.square().sum() for part in sums])
+        g = total.square() - add([part.squares for part in sums])
         m_d = self._pairs @ a.d
-        value = a.d @ (m_d - 2 * a.c * g) + a.c**2 * (norm.square() - norms.square().sum())
-        # ∂/∂v = −4c·Σ_i K_i (d∘(Kv − K_i v)) + 4c²·Σ_i (vᵀKv − vᵀK_i v)·K_i v
-        h = self._project_rest(a.d, total, s, t) - a.c * ((norm - norms).unsqueeze(1) * s.view(self.m, self.q)).view(-1)
-        grad_v = self._flat.T @ h * (-4 * a.c)
-        grad_d = 2 * (m_d - a.c * g)
+        value = a.d @ (m_d - 2 * a.c * g) + a.c**2 * (norm.square() - norm_squares)
+        slopes = [group.slope(own, a.d, total, norm, a.c) for group, own in zip(self._groups, sums, strict=True)]
         half = 0.5 * a.s**2
-        return half * value, pull_back(w, half * grad_d, half * grad_v, self.form)
+        return half * value, pull_back(a, (2 * half) * (m_d - a.c * g), (-4 * a.c * half) * add(slopes), self.form)
 
-    def _sum_over_features(self, s: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Σ_i K_i v and Σ_i (K_i v)², both (n,), and K_i v = U_i s_i (m, n) itself where it had to be formed.
 
-        With one function per feature both sums are matrix–vector products, and nothing of size (m, n) is written.
-        """
-        if self.q == 1:
-            return self._flat.T @ s, self._squared.T @ s.square(), None
-        t = torch.bmm(s.view(self.m, 1, self.q), self._blocks).squeeze(1)
-        return t.sum(0), t.square().sum(0), t
-
-    def _project_rest(self, d: Tensor, total: Tensor, s: Tensor, t: Tensor | None) -> Tensor:
-        """U_iᵀ (d∘(Kv − K_i v)) for every feature, (m·q,)."""
-        if t is None:
-            return self._flat @ (d * total) - s * (self._squared @ d)
-        return torch.bmm(self._blocks, (d * (total - t)).unsqueeze(-1)).view(-1)
+def add(parts: list[Tensor]) -> Tensor:
+    """The sum of one or more tensors."""
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
 
 class GramLabelPairs:
@@ -88,7 +119,7 @@ class GramLabelPairs:
         value = a.d @ (kl_d - 2 * a.c * k_v * l_v) + a.c**2 * v_k_v * v_l_v
         grad_d = 2 * (kl_d - a.c * k_v * l_v)
         grad_v = 2 * a.c * (a.c * (v_l_v * k_v + v_k_v * l_v) - self._k @ (a.d * l_v) - self._l @ (a.d * k_v))
-        return a.s**2 * value, pull_back(w, a.s**2 * grad_d, a.s**2 * grad_v, self.form)
+        return a.s**2 * value, pull_back(a, a.s**2 * grad_d, a.s**2 * grad_v, self.form)
 
 
 def sum_of_squared_grams(blocks: Tensor) -> Tensor:

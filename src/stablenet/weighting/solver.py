@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from stablenet.weighting.dependence import Statistic
+from stablenet.weighting.gram import add
 from stablenet.weighting.settings import WeightingSettings
 
 RATE_DECAY = 0.1  # what `decay_after` does to the rate
@@ -74,7 +76,7 @@ class Descent:
 
     def next_theta(self, step: int, theta: Tensor, slope: Tensor, better: Tensor) -> Tensor:
         """theta, slope: (B,) the iterate and the objective's slope there.   better: a boolean scalar."""
-        velocity = self._settings.momentum * self._velocity + slope
+        velocity = slope + self._settings.momentum * self._velocity
         if self._retreats:
             if step:
                 theta, slope = select(better, theta, self._best[0]), select(better, slope, self._best[1])
@@ -82,7 +84,7 @@ class Descent:
                 self._factor = select(better, self._factor, RETREAT * self._factor)
             self._best = theta, slope
         self._velocity = velocity
-        return theta - self._rate(step) * self._factor * velocity
+        return theta - (self._factor * velocity if self._retreats else velocity) * self._rate(step)
 
     def _rate(self, step: int) -> float:
         decayed = self._settings.decay_after is not None and step >= self._settings.decay_after
@@ -91,7 +93,7 @@ class Descent:
 
 @dataclass(frozen=True)
 class Point:
-    """An iterate.   theta, batch: (B,).   joined: (n,), the weights in the statistic.   blended: 0 or 1."""
+    """An iterate.   theta, batch: (B,).   joined: (n,), in the statistic.   blended: whether the guard acted."""
 
     theta: Tensor
     batch: Tensor
@@ -129,7 +131,12 @@ class JointSimplex:
     def at(self, theta: Tensor) -> Point:
         batch = self._size * torch.softmax(theta, 0)
         logits = torch.cat([self._fixed, theta])
-        return Point(theta, batch, logits.numel() * torch.softmax(logits, 0), theta.new_zeros(()))
+        return Point(
+            theta,
+            batch,
+            logits.numel() * torch.softmax(logits, 0),
+            torch.zeros((), dtype=torch.bool, device=theta.device),
+        )
 
     def pull_back(self, point: Point, grad_all: Tensor, grad_batch: Tensor) -> Tensor:
         own = softmax_pull_back(point.joined, grad_all)[self._fixed.numel() :]
@@ -146,31 +153,39 @@ class Objective:
 
     def __init__(self, settings: WeightingSettings, size: int) -> None:
         self._kind, self._penalty, self._size = settings.objective, settings.penalty, size
-        self._start: Tensor | None = None  # D(1) of each part
+        self._scales: list[Tensor | float] | None = None  # of each part, known after the first point
         self.dependence = torch.empty(0)  # D at the last point
         self.slope_scale = float(size) if self._kind == "relative" else 1.0
 
     def __call__(self, statistics: Sequence[Statistic], point: Point) -> tuple[Tensor, Tensor, Tensor]:
         """J, its gradient through the statistic (n,), and its gradient through the penalty (B,)."""
         pairs = [statistic.value_and_gradient(point.joined) for statistic in statistics]
-        values = torch.stack([value for value, _ in pairs])
-        gradients = torch.stack([gradient for _, gradient in pairs])
-        self.dependence = values.sum()
-        if self._start is None:
-            self._start = values
-        scales = self._scales(values)
+        self.dependence = add([value for value, _ in pairs])
+        if self._scales is None:
+            self._scales = [self._scale(value, len(pairs)) for value, _ in pairs]
         decay = self._penalty / self._size if self._kind != "scaled-sum" else 1 / self._size**2
-        value = (scales * values).sum() + decay * point.batch.square().sum()
-        return value, scales @ gradients, (2 * decay) * point.batch
+        scaled = [(scale * value, scale * slope) for scale, (value, slope) in zip(self._scales, pairs, strict=True)]
+        value = add([value for value, _ in scaled]) + decay * (point.batch @ point.batch)
+        return value, add([slope for _, slope in scaled]), (2 * decay) * point.batch
 
-    def _scales(self, values: Tensor) -> Tensor:
-        assert self._start is not None
+    def _scale(self, start: Tensor, parts: int) -> Tensor | float:
+        """What a part is multiplied with, given its value under uniform weights."""
         if self._kind == "relative":
-            tiny = torch.finfo(values.dtype).tiny
+            tiny = torch.finfo(start.dtype).tiny
             # A part that is zero under uniform weights has nothing to remove: it does not steer.
-            return torch.where(self._start > tiny, 1 / self._start.clamp_min(tiny), 0.0) / len(values)
-        factor = 1 / self._penalty if self._kind == "scaled-sum" else 1.0
-        return torch.full_like(values, factor)
+            return torch.where(start > tiny, 1 / (parts * start.clamp_min(tiny)), 0.0)
+        return 1 / self._penalty if self._kind == "scaled-sum" else 1.0
+
+
+class Kept(NamedTuple):
+    """The iterate to return: its number, J, D, ∂J/∂w (B,), weights (B,) and logits (B,)."""
+
+    step: Tensor
+    value: Tensor
+    dependence: Tensor
+    gradient: Tensor
+    weights: Tensor
+    theta: Tensor
 
 
 class Keeper:
@@ -180,8 +195,8 @@ class Keeper:
         self._last_wins = settings.keep == "last"
         self._tolerance = settings.tolerance
         self._gap_exists = settings.logits == "block"
-        # Ones, not n·softmax(0), which is off by a rounding: uniform weights equal plain training bit for bit.
-        self._weights, self._logits = like.new_ones(size), like.new_zeros(size)
+        # Not n·softmax(0), which is off by a rounding: uniform weights equal plain training bit for bit.
+        self._ones = like.new_ones(size)
         self._objective: list[Tensor] = []
         self._guarded = like.new_zeros(())
 
@@ -189,37 +204,31 @@ class Keeper:
         """Take note of an iterate; whether it is the one to keep so far (a boolean scalar on the device)."""
         self._objective.append(value)
         self._guarded = self._guarded + point.blended
-        finite = torch.isfinite(value)
         if step == 0:
-            self._best, self._kept = value, value.new_zeros(())
-            self._before = self._after = dependence
-            self._gradient = gradient
-            return finite
-        better = finite if self._last_wins else value < self._best
-        self._best = select(better, value, self._best)
-        self._after = select(better, dependence, self._after)
-        self._gradient = select(better, gradient, self._gradient)
-        self._kept = select(better, value.new_full((), step), self._kept)
-        self._weights = select(better, point.batch, self._weights)
-        self._logits = select(better, point.theta, self._logits)
+            self._before = dependence
+            self._kept = Kept(value.new_zeros(()), value, dependence, gradient, self._ones, point.theta)
+            return torch.isfinite(value)
+        better = torch.isfinite(value) if self._last_wins else value < self._kept.value
+        new = Kept(value.new_full((), step), value, dependence, gradient, point.batch, point.theta)
+        self._kept = Kept(*(select(better, yes, no) for yes, no in zip(new, self._kept, strict=True)))
         return better
 
     def converged(self) -> bool:
         """Whether the kept iterate's gap has fallen under the tolerance. Reads the device."""
-        return self._tolerance is not None and bool(self._gap() <= self._tolerance * self._best.abs())
+        return self._tolerance is not None and bool(self._gap() <= self._tolerance * self._kept.value.abs())
 
     def _gap(self) -> Tensor:
         if not self._gap_exists:
-            return self._best.new_full((), float("nan"))
-        return optimality_gap(self._weights, self._gradient)
+            return self._kept.value.new_full((), float("nan"))
+        return optimality_gap(self._kept.weights, self._kept.gradient)
 
     def solution(self) -> Solution:
         return Solution(
-            weights=self._weights.float(),
-            logits=self._logits.float(),
-            dependence=torch.stack([self._before, self._after]),
+            weights=self._kept.weights.float(),
+            logits=self._kept.theta.float(),
+            dependence=torch.stack([self._before, self._kept.dependence]),
             objective=torch.stack(self._objective),
-            kept=self._kept,
+            kept=self._kept.step,
             guarded=self._guarded,
             gap=self._gap(),
         )
@@ -227,7 +236,7 @@ class Keeper:
 
 def softmax_pull_back(w: Tensor, g: Tensor) -> Tensor:
     """The gradient in θ of a function with gradient g in w = n·softmax(θ).   w, g: (n,)."""
-    return w * (g - (w * g).mean())
+    return w * (g - (w @ g) / w.numel())
 
 
 def optimality_gap(w: Tensor, g: Tensor) -> Tensor:
@@ -241,11 +250,13 @@ def ess_spread_limit(min_ess: float) -> float:
 
 
 def blend_to_ess(w: Tensor, spread_limit: float) -> tuple[Tensor, Tensor]:
-    """Blend w (B,), mean one, towards one until its variance is at most the limit. Returns it, and 1 if blended."""
+    """Blend w (B,), mean one, towards one until its variance is at most the limit; and whether it was blended."""
     excess = w - 1
     spread = excess.square().mean()
     blended = spread > spread_limit
-    return select(blended, 1 + (spread_limit / spread).sqrt() * excess, w), blended.to(w.dtype)
+    if blended.device.type == "cpu" and not blended:
+        return w, blended
+    return select(blended, 1 + (spread_limit / spread).sqrt() * excess, w), blended
 
 
 def select(flag: Tensor, yes: Tensor, no: Tensor) -> Tensor:
