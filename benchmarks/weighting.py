@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +51,7 @@ def main() -> None:
     cuda = torch.cuda.is_available()
     rows = measure_gpu(options.repeats) if cuda else measure_cpu(options.repeats)
     growth = measure_growth("cuda" if cuda else "cpu", options.repeats)
-    rows += judge_growth(growth)
+    rows += judge_growth(growth, "cuda" if cuda else "cpu", options.repeats)
     save(options.out, "gpu" if cuda else "cpu", rows, growth)
 
 
@@ -161,7 +162,7 @@ def published_step(m: int, q: int, draws_on: str) -> Callable[[], object]:
     return step
 
 
-def module_step(m: int, q: int, device: str = "cuda", **overrides: str) -> Callable[[], object]:
+def module_step(m: int, q: int, device: str = "cuda", **overrides: Any) -> Callable[[], object]:
     weighting = StableWeighting("paper", num_functions=q, **overrides).to(device)
     z = torch.randn(BATCH, m, device=device)
     return lambda: weighting(z)
@@ -192,15 +193,25 @@ def measure_growth(device: str, repeats: int) -> dict[str, list[tuple[int, float
     }
 
 
-def judge_growth(curves: dict[str, list[tuple[int, float]]]) -> list[Row]:
-    """Time may grow at most as its size does."""
+def judge_growth(curves: dict[str, list[tuple[int, float]]], device: str, repeats: int) -> list[Row]:
+    """The time of an inner step may grow at most as its size does; that of a whole call is told beside it."""
     rows = []
     for name, points in curves.items():
-        growth = points[-1][1] / points[0][1]
-        size = points[-1][0] / points[0][0]
-        what = f"growth of the time, {name}: {points[0][0]} → {points[-1][0]}"
-        rows.append(Row(what, growth, "×", f"≤ {size:g} (linear)", growth <= size))
+        first, last = points[0][0], points[-1][0]
+        ends = [(size, int(name[-1])) if name[0] == "m" else (512, size) for size in (first, last)]
+        small, large = (time_of_step(m, q, device, repeats) for m, q in ends)
+        what = f"{name}: {first} → {last}"
+        growth, size = large / small, last / first
+        rows.append(Row(f"growth of an inner step's time, {what}", growth, "×", f"≤ {size:g} (linear)", growth <= size))
+        rows.append(Row(f"growth of a whole call's time, {what}", points[-1][1] / points[0][1], "×", "", None))
     return rows
+
+
+def time_of_step(m: int, q: int, device: str, repeats: int) -> float:
+    """Seconds of one inner step: what forty further steps add to a call, divided by forty."""
+    sides = [module_step(m, q, device, steps=STEPS), module_step(m, q, device, steps=STEPS + 40)]
+    short, long = in_turn(sides, repeats, calls=3)
+    return (long - short) / 40
 
 
 def in_turn(calls_of: list[Callable[[], object]], repeats: int, calls: int | list[int] = 1) -> list[float]:

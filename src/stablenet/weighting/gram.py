@@ -51,9 +51,10 @@ class FeatureGroup:
 
     def sums(self, v: Tensor) -> FeatureSums:
         s = self._flat @ v
-        norms = s.square().view(self.m, self.q).sum(1)
+        squared = s.square()
         if self._squared is not None:
-            return FeatureSums(s, norms, self._flat.T @ s, self._squared.T @ s.square(), None)
+            return FeatureSums(s, squared, self._flat.T @ s, self._squared.T @ squared, None)
+        norms = squared.view(self.m, self.q).sum(1)
         t = torch.bmm(s.view(self.m, 1, self.q), self._blocks).squeeze(1)
         return FeatureSums(s, norms, t.sum(0), t.square().sum(0), t)
 
@@ -63,9 +64,9 @@ class FeatureGroup:
             h = self._flat @ (d * total) - own.s * (self._squared @ d)
         else:
             assert own.t is not None
-            h = torch.bmm(self._blocks, (d * (total - own.t)).unsqueeze(-1)).view(-1)
-        rest = c * (norm - own.norms)
-        return self._flat.T @ torch.addcmul(h, own.s, rest.repeat_interleave(self.q), value=-1)
+            h = torch.linalg.vecdot(self._blocks, (d * (total - own.t)).unsqueeze(1)).view(-1)
+        rest = norm - own.norms if self.q == 1 else (norm - own.norms).repeat_interleave(self.q)
+        return self._flat.T @ torch.addcmul(h, own.s, rest, value=-c)
 
 
 class GramPairs:
@@ -84,7 +85,7 @@ class GramPairs:
         a = measure_weights(w, self.form)
         sums = [group.sums(a.v) for group in self._groups]
         total, norm = add([part.total for part in sums]), add([part.norms.sum() for part in sums])
-        norm_squares = add([part.norms.square().sum() for part in sums])
+        norm_squares = add([part.norms @ part.norms for part in sums])
         g = total.square() - add([part.squares for part in sums])
         m_d = self._pairs @ a.d
         value = a.d @ (m_d - 2 * a.c * g) + a.c**2 * (norm.square() - norm_squares)

@@ -47,7 +47,7 @@ def solve_weights(
     fixed = fixed.to(settings.working_dtype(fixed.device))
     simplex = JointSimplex(fixed, size) if settings.logits == "joint" else BlockSimplex(fixed, size, settings)
     objective, keeper = Objective(settings, size), Keeper(settings, fixed, size)
-    descent = Descent(settings, fixed.device)
+    descent = Descent(settings, objective.slope_scale, fixed.device)
     theta = fixed.new_zeros(size)
     for step in range(settings.steps + 1):
         point = simplex.at(theta)
@@ -55,8 +55,7 @@ def solve_weights(
         better = keeper.offer(step, value, objective.dependence, point, grad_all[fixed.numel() :] + grad_batch)
         if step == settings.steps:
             break
-        slope = simplex.pull_back(point, grad_all, grad_batch) * objective.slope_scale
-        theta = descent.next_theta(step, theta, slope, better)
+        theta = descent.next_theta(step, theta, simplex.pull_back(point, grad_all, grad_batch), better)
     return keeper.solution()
 
 
@@ -67,16 +66,17 @@ class Descent:
     best one, without momentum and at a quarter of the rate.
     """
 
-    def __init__(self, settings: WeightingSettings, device: torch.device) -> None:
+    def __init__(self, settings: WeightingSettings, slope_scale: float, device: torch.device) -> None:
         self._settings = settings
+        self._slope_scale = slope_scale
         self._retreats = settings.on_rise == "retreat"
-        self._velocity: Tensor | float = 0.0
+        self._velocity: Tensor | None = None
         self._factor = torch.ones((), device=device)
         self._best: tuple[Tensor, Tensor]  # logits and slope of the best iterate
 
     def next_theta(self, step: int, theta: Tensor, slope: Tensor, better: Tensor) -> Tensor:
         """theta, slope: (B,) the iterate and the objective's slope there.   better: a boolean scalar."""
-        velocity = slope + self._settings.momentum * self._velocity
+        velocity = slope if self._velocity is None else slope.add(self._velocity, alpha=self._settings.momentum)
         if self._retreats:
             if step:
                 theta, slope = select(better, theta, self._best[0]), select(better, slope, self._best[1])
@@ -84,11 +84,11 @@ class Descent:
                 self._factor = select(better, self._factor, RETREAT * self._factor)
             self._best = theta, slope
         self._velocity = velocity
-        return theta - (self._factor * velocity if self._retreats else velocity) * self._rate(step)
+        return theta.sub(self._factor * velocity if self._retreats else velocity, alpha=self._rate(step))
 
     def _rate(self, step: int) -> float:
         decayed = self._settings.decay_after is not None and step >= self._settings.decay_after
-        return self._settings.learning_rate * (RATE_DECAY if decayed else 1.0)
+        return self._slope_scale * self._settings.learning_rate * (RATE_DECAY if decayed else 1.0)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class BlockSimplex:
         """The point of the given weights (B,), blended where the guard asks for it."""
         batch, blended = blend_to_ess(weights, self._spread_limit)
         theta = batch.clamp_min(torch.finfo(batch.dtype).tiny).log() if theta is None else theta
-        return Point(theta, batch, torch.cat([self._fixed, batch]), blended)
+        return Point(theta, batch, torch.cat([self._fixed, batch]) if len(self._fixed) else batch, blended)
 
     def pull_back(self, point: Point, grad_all: Tensor, grad_batch: Tensor) -> Tensor:
         """∂J/∂θ = w∘(g − mean(w∘g)): the softmax's chain rule."""
@@ -210,7 +210,10 @@ class Keeper:
             return torch.isfinite(value)
         better = torch.isfinite(value) if self._last_wins else value < self._kept.value
         new = Kept(value.new_full((), step), value, dependence, gradient, point.batch, point.theta)
-        self._kept = Kept(*(select(better, yes, no) for yes, no in zip(new, self._kept, strict=True)))
+        if better.device.type == "cpu":  # there looking costs nothing
+            self._kept = new if better else self._kept
+        else:
+            self._kept = Kept(*(torch.where(better, yes, no) for yes, no in zip(new, self._kept, strict=True)))
         return better
 
     def converged(self) -> bool:
@@ -252,7 +255,7 @@ def ess_spread_limit(min_ess: float) -> float:
 def blend_to_ess(w: Tensor, spread_limit: float) -> tuple[Tensor, Tensor]:
     """Blend w (B,), mean one, towards one until its variance is at most the limit; and whether it was blended."""
     excess = w - 1
-    spread = excess.square().mean()
+    spread = excess @ excess / w.numel()
     blended = spread > spread_limit
     if blended.device.type == "cpu" and not blended:
         return w, blended
