@@ -11,6 +11,7 @@ from torch import Tensor
 from stablenet.weighting.fourier import FourierFunctions
 from stablenet.weighting.gram import centre_gram, label_gram_of
 from stablenet.weighting.kernels import programs
+from stablenet.weighting.kernels.solve import solve_program
 from stablenet.weighting.problem import draw_functions
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, ess_spread_limit
@@ -120,7 +121,7 @@ def run_steps(
     exchange = torch.empty((3 * grid.programs + 5) * grid.block_n + 2 * grid.programs, device=u.device, dtype=real)
     out = torch.empty(2 * size + settings.steps + 1 + 5, device=u.device)
     weights, logits, objective, facts = out.split([size, size, settings.steps + 1, 5])
-    programs.solve_program[(grid.programs,)](
+    solve_program[(grid.programs,)](
         u,
         *matrices,
         fixed,
