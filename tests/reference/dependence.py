@@ -38,9 +38,7 @@ COVARIANCES = {"paper": covariance_of_weighted_features, "covariance": covarianc
 def pairwise(u: np.ndarray, w: np.ndarray, form: str) -> float:
     """Eq. learning_weight: squared covariances summed over i < j.   u: (n, m, q)."""
     m = u.shape[1]
-    return sum(
-        float((COVARIANCES[form](u[:, i], u[:, j], w) ** 2).sum()) for i in range(m) for j in range(i + 1, m)
-    )
+    return sum(float((COVARIANCES[form](u[:, i], u[:, j], w) ** 2).sum()) for i in range(m) for j in range(i + 1, m))
 
 
 def with_label(u: np.ndarray, labels: np.ndarray, w: np.ndarray, form: str) -> float:
