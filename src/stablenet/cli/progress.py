@@ -30,7 +30,6 @@ class Bar(Watcher):
         self._decoding: TaskID | None = None
         self._last_read = self._last_move = 0.0
         self.steps_done = 0
-        self._epoch = 0
 
     def decode(self, done: int, total: int) -> None:
         if self._decoding is None:
