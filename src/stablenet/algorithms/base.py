@@ -34,13 +34,18 @@ class StepOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a method may know of the run. num_samples: rows of the training part; a batch's index lies below it."""
+    """What a method may know of the run. num_samples: rows of the training part; a batch's index lies below it.
+
+    num_domains: of the whole split, targets included; a batch's domain lies below it.
+    training_domains: those that training samples come from, rising.
+    """
 
     num_classes: int
     num_domains: int
     num_samples: int
     epochs: int
     seed: int
+    training_domains: tuple[int, ...] = (0,)
 
 
 class TrainingSet(Protocol):
@@ -72,6 +77,8 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     # may be replayed as a CUDA graph.
     one_plain_pass: ClassVar[bool] = True
     several_processes: ClassVar[bool] = True
+    # Whether it learns from domain labels, which most methods do without: marked by an asterisk wherever it is named.
+    uses_domains: ClassVar[bool] = False
 
     def __init__(self, network: Network, settings: S, context: Context) -> None:
         super().__init__()

@@ -58,11 +58,12 @@ def _tabulate_methods(match: str) -> Table:
 
     from stablenet.algorithms import ALGORITHMS
 
-    table = Table("method", "what", "parameters", title="methods")
+    table = Table("method", "what", "parameters", title="methods", caption="* learns from domain labels")
     for name in ALGORITHMS:
         if fnmatch(name, match):
             kind = ALGORITHMS[name]
-            table.add_row(name, kind.title, ", ".join(field.name for field in fields(kind.settings_type)) or "–")
+            shown = name + "*" * kind.uses_domains
+            table.add_row(shown, kind.title, ", ".join(field.name for field in fields(kind.settings_type)) or "–")
     return table
 
 

@@ -78,6 +78,10 @@ class Manifest:
             raise UserError(unknown_name("part", name, PARTS))
         return self.rows[self.rows["part"] == name].reset_index(drop=True)
 
+    def domains_of(self, part: str) -> tuple[int, ...]:
+        """The domains that occur in one part, rising."""
+        return tuple(sorted(self.part(part)["domain"].unique().tolist()))
+
     def counts(self, part: str) -> pd.DataFrame:
         """Images of one part per domain (rows) and class (columns), zeros included."""
         rows = self.part(part)

@@ -87,6 +87,7 @@ class Run:
             num_samples=len(manifest.part("train")),
             epochs=config.train.epochs,
             seed=config.seed,
+            training_domains=manifest.domains_of("train"),
         )
         predictor = build_algorithm(config.method.name, config.method.parameters, network, context).predictor()
         predictor.tap(())  # taps are for training

@@ -184,6 +184,7 @@ def make_algorithm(
         num_samples=training.samples.size,
         epochs=config.train.epochs,
         seed=config.seed,
+        training_domains=manifest.domains_of("train"),
     )
     algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
     algorithm.check_processes(fabric.world_size)
