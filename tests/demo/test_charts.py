@@ -8,7 +8,7 @@ import torch
 
 from stablenet.demo import charts
 from stablenet.demo.findings import Findings, Outcome
-from stablenet.demo.svg import Drawing, Scale
+from stablenet.page import Drawing, Scale, choose_ticks
 
 
 def outcome(method, seed, target, validation=0.9):
@@ -69,7 +69,7 @@ def test_lines_pass_through_the_means(findings):
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (0.3, 1.0), (0, 0.42), (0, 9.3), (0, 6.5), (0, 0.013), (0.9, 1.0)])
 def test_ticks_are_few_and_within(low, high):
-    ticks = charts._choose_ticks(low, high)
+    ticks = choose_ticks(low, high)
     assert 2 <= len(ticks) <= 7
     assert low - 1e-9 <= ticks[0] < ticks[-1] <= high + 1e-9
 

@@ -8,8 +8,8 @@ from statistics import fmean
 
 from stablenet.demo.findings import Findings, Outcome
 from stablenet.demo.statistics import Spread
-from stablenet.demo.svg import Drawing, Scale
 from stablenet.demo.weights import SampleWeights
+from stablenet.page import Drawing, Scale, choose_ticks
 
 WIDTH = 440
 _LEFT, _RIGHT = 74, 86  # room for names and for figures
@@ -30,7 +30,7 @@ def draw_accuracies(findings: Findings) -> str:
     scale = Scale(max(0.0, math.floor(10 * lowest - 0.3) / 10), 1.0, _LEFT, WIDTH - _RIGHT)
     drawing = Drawing(WIDTH, 2 * (2 * _ROW + 34) + 26, "Accuracy of both methods on validation and target")
     bottom = drawing.height - 20
-    for tick in _choose_ticks(scale.low, scale.high):
+    for tick in choose_ticks(scale.low, scale.high):
         drawing.line(scale(tick), 22, scale(tick), bottom, "grid")
         drawing.text(scale(tick), bottom + 14, f"{100 * tick:.0f} %", "tick", "middle")
     for number, ((name, _), pair) in enumerate(zip(groups, spreads, strict=True)):
@@ -67,7 +67,7 @@ def draw_weights(found: Sequence[SampleWeights]) -> str:
     most = max(max(values) for values in shares.values())
     drawing = Drawing(WIDTH, 196, "Distribution of the weights of both groups")
     across, up = Scale(low, high, 34, WIDTH - 8), Scale(0, most, 160, 14)
-    for tick in _choose_ticks(0, most):
+    for tick in choose_ticks(0, most):
         drawing.line(34, up(tick), WIDTH - 8, up(tick), "grid")
         drawing.text(30, up(tick) + 4, f"{100 * tick:.0f} %", "tick", "end")
     width = (across.stop - across.start) / _WEIGHT_STEPS
@@ -126,7 +126,7 @@ def _draw_lines(
     drawing = Drawing(WIDTH, 196, title)
     across = Scale(1, max(last, 2), 40, WIDTH - 8)
     up = Scale(0, high or 1.05 * max(y for _, y in points), 160, 10)
-    for tick in _choose_ticks(0, up.high):
+    for tick in choose_ticks(0, up.high):
         drawing.line(40, up(tick), WIDTH - 8, up(tick), "grid")
         drawing.text(34, up(tick) + 4, label(tick), "tick", "end")
     for style, seeds in drawn:
@@ -141,12 +141,3 @@ def _draw_lines(
         drawing.text(across(epoch), 176, str(epoch), "tick", "middle")
     drawing.text(WIDTH / 2, 193, "epoch", "tick", "middle")
     return drawing.render()
-
-
-def _choose_ticks(low: float, high: float) -> list[float]:
-    """Round values, four to seven of them."""
-    span = high - low
-    power = 10.0 ** math.floor(math.log10(span))
-    step = next(step * power for step in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if span / (step * power) <= 6.0001)
-    first = math.ceil(low / step - 1e-9)
-    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from stablenet.demo.pictures import show_extremes, show_part
 from stablenet.demo.settings import RATE_REASON, RECIPE, DemoSettings, write_commands
 from stablenet.demo.verdict import sign, write_learned, write_verdict
 from stablenet.demo.weights import SampleWeights
-from stablenet.engine.files import write_whole
 from stablenet.engine.recipes import find_recipe
+from stablenet.page import render, write_text
 
 _PER_CLASS = 3
 _EXTREMES = 21
@@ -24,16 +23,12 @@ _EXTREMES = 21
 
 def write_page(findings: Findings, weights: Sequence[SampleWeights], settings: DemoSettings, seconds: float) -> Path:
     """weights: of the method's runs, in the order of the seeds.   seconds: the whole demo took."""
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["percent"] = lambda share: f"{100 * share:.1f}"
-    environment.filters["points"] = sign
-    template = environment.from_string(files("stablenet.demo").joinpath("page.html.jinja").read_text("utf-8"))
     drawn = {name: Markup(svg) for name, svg in _draw_charts(findings, weights).items()}
-    text = template.render(_gather(findings, weights, settings, seconds), charts=drawn)
-    write_whole(settings.page, lambda partial: _write(partial, text))
+    values = {**_gather(findings, weights, settings, seconds), "charts": drawn}
+    filters = {"percent": lambda share: f"{100 * share:.1f}", "points": sign}
+    write_text(settings.page, render("stablenet.demo", "page.html.jinja", values, filters))
     return settings.page
 
 
@@ -85,7 +80,3 @@ def _gather(
         "seconds": seconds,
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
     }
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

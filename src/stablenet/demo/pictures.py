@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from dataclasses import dataclass
-from io import BytesIO
 
 import torch
-from PIL import Image
-from torch import Tensor
 
 from stablenet.data.pipeline import Samples
 from stablenet.demo.weights import SampleWeights
 from stablenet.engine.runs import Run
+from stablenet.page import encode_image
 
 
 @dataclass(frozen=True)
@@ -23,13 +20,6 @@ class Picture:
     label: str
     caption: str = ""
     agrees: bool = True
-
-
-def draw_picture(image: Tensor) -> str:
-    """(H, W, 3) uint8 as a data URI."""
-    buffer = BytesIO()
-    Image.fromarray(image.numpy()).save(buffer, "PNG", optimize=True)
-    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
 
 
 def show_part(run: Run, part: str, per_class: int) -> list[list[Picture]]:
@@ -66,4 +56,4 @@ def show_extremes(found: SampleWeights, classes: tuple[str, ...], count: int) ->
 
 def _draw(samples: Samples, position: int, label: str, caption: str = "", agrees: bool = True) -> Picture:
     image = samples.pixels.read(samples.row[position : position + 1])[0]
-    return Picture(draw_picture(image), label, caption, agrees)
+    return Picture(encode_image(image), label, caption, agrees)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from stablenet._version import __version__
+from stablenet.page import encode_figure, render, write_text
 from stablenet.tables.report import TableReport
 
 if TYPE_CHECKING:
@@ -21,11 +19,8 @@ MOST_COEFFICIENTS = 30
 
 def write_page(report: TableReport, path: Path) -> None:
     """Render the page into `path`; pictures are inside it, nothing is loaded from elsewhere."""
-    environment = Environment(
-        loader=PackageLoader("stablenet.tables", "templates"), autoescape=True, undefined=StrictUndefined
-    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(environment.get_template("table.html.j2").render(**gather(report)), encoding="utf-8")
+    write_text(path, render("stablenet.tables", "templates/table.html.j2", gather(report)))
 
 
 def gather(report: TableReport) -> dict[str, Any]:
@@ -40,8 +35,8 @@ def gather(report: TableReport) -> dict[str, Any]:
         "summary": summarise(report),
         "coefficients": compare_coefficients(report),
         "shares": environment_shares(report),
-        "dependence_picture": _inline(draw_dependence(report)),
-        "weights_picture": _inline(draw_weights(report)),
+        "dependence_picture": encode_figure(draw_dependence(report)),
+        "weights_picture": encode_figure(draw_weights(report)),
     }
 
 
@@ -85,12 +80,3 @@ def draw_weights(report: TableReport) -> Figure:
     ax.set_xlabel("weight (1: as without weighting)")
     ax.set_ylabel("rows")
     return figure
-
-
-def _inline(figure: Figure) -> str:
-    from matplotlib import pyplot as plt
-
-    held = BytesIO()
-    figure.savefig(held, format="png", dpi=144)
-    plt.close(figure)
-    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode("ascii")

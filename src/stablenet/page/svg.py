@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -54,3 +55,12 @@ class Drawing:
         return (
             f'<svg viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(self.title)}">{body}</svg>'
         )
+
+
+def choose_ticks(low: float, high: float) -> list[float]:
+    """Round values, four to seven of them."""
+    span = high - low
+    power = 10.0 ** math.floor(math.log10(span))
+    step = next(step * power for step in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if span / (step * power) <= 6.0001)
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]

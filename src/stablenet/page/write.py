@@ -1,0 +1,72 @@
+"""From a template and values to a page in one file: nothing on it is loaded from elsewhere."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stablenet.engine.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+Filters = Mapping[str, Callable[..., Any]]
+
+
+def render(package: str, template: str, values: Mapping[str, Any], filters: Filters | None = None) -> str:
+    """A template of a package, filled; a name without a value is an error. `base_style` is the pages' common style."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader(package, "."),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(filters or {})
+    environment.globals["base_style"] = Markup(read_text("stablenet.page", "base.css"))
+    return environment.get_template(template).render(**values)
+
+
+def read_text(package: str, name: str) -> str:
+    """A file that lies in a package."""
+    return files(package).joinpath(name).read_text("utf-8")
+
+
+def write_text(path: Path, text: str) -> None:
+    """The file whole, in one step: who reads it meanwhile sees the old one."""
+    write_whole(path, lambda partial: _write(partial, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def encode_image(image: Tensor) -> str:
+    """(H, W, 3) uint8 as a data URI with a PNG."""
+    from PIL import Image
+
+    buffer = BytesIO()
+    Image.fromarray(image.numpy()).save(buffer, "PNG", optimize=True)
+    return _encode(buffer)
+
+
+def encode_figure(figure: Figure) -> str:
+    """A figure of matplotlib as a data URI with a PNG; it is closed."""
+    from matplotlib import pyplot as plt
+
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=144)
+    plt.close(figure)
+    return _encode(buffer)
+
+
+def _encode(buffer: BytesIO) -> str:
+    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode('ascii')}"
