@@ -1,0 +1,36 @@
+"""How the tests over all methods try each of them. A newly registered method is tried as it is, on every family."""
+
+from dataclasses import replace
+
+from stablenet.algorithms import ALGORITHMS
+from stablenet.engine.config import MethodConfig
+from tests.engine.tiny import tiny_config
+
+# Method -> settings that keep the tests small; without an entry a method has its defaults.
+SETTINGS = {}
+# Further ways to use a method: name -> (method, settings).
+VARIANTS = {
+    "stablenet-paper": ("stablenet", {"preset": "paper"}),
+    "stablenet-published": ("stablenet", {"preset": "published"}),
+    "stablenet-dataset": ("stablenet", {"solve": "dataset"}),
+    "stablenet-dataset-epoch": ("stablenet", {"solve": "dataset", "collect": "epoch"}),
+}
+# (Method, family) -> how a method refuses a family of backbones it does not support, as a pattern.
+UNSUPPORTED = {}
+# Method -> what its tiny run has otherwise, as `--set` takes it: balanced domains, another network.
+RUN_SETTINGS = {}
+
+METHODS = {**{name: (name, SETTINGS.get(name, {})) for name in ALGORITHMS}, **VARIANTS}
+SHORT_BATCH = (
+    "data.parameters.validation=0.24",  # leaves 57 for training: seven batches of 8 and one of 1
+    "train.drop_last=false",
+    "train.epochs=2",
+    "train.log_every=1",
+)
+
+
+def method_config(case, *settings):
+    """A tiny run of a method, in which a last batch holds a single sample unless domains are balanced."""
+    method, parameters = METHODS[case]
+    config = tiny_config(method, *SHORT_BATCH, *RUN_SETTINGS.get(method, ()), *settings)
+    return replace(config, method=MethodConfig(name=method, parameters=parameters))
