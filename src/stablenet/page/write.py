@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+_PIXELATED = 64  # sides up to this are kept to the pixel
+_LARGEST = 192  # pixels: twice what a page shows, for fine screens
 Filters = Mapping[str, Callable[..., Any]]
 
 
@@ -50,12 +52,17 @@ def _write(path: Path, text: str) -> None:
 
 
 def encode_image(image: Tensor) -> str:
-    """(H, W, 3) uint8 as a data URI with a PNG."""
+    """(H, W, 3) uint8 as a data URI: small ones as they are, large ones shrunk, as photographs."""
     from PIL import Image
 
     buffer = BytesIO()
-    Image.fromarray(image.numpy()).save(buffer, "PNG", optimize=True)
-    return _encode(buffer)
+    picture = Image.fromarray(image.numpy())
+    if max(picture.size) <= _PIXELATED:
+        picture.save(buffer, "PNG", optimize=True)
+        return _encode(buffer)
+    picture.thumbnail((_LARGEST, _LARGEST))
+    picture.save(buffer, "JPEG", quality=85, optimize=True)
+    return _encode(buffer, "jpeg")
 
 
 def encode_figure(figure: Figure) -> str:
@@ -68,5 +75,5 @@ def encode_figure(figure: Figure) -> str:
     return _encode(buffer)
 
 
-def _encode(buffer: BytesIO) -> str:
-    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode('ascii')}"
+def _encode(buffer: BytesIO, kind: str = "png") -> str:
+    return f"data:image/{kind};base64,{b64encode(buffer.getvalue()).decode('ascii')}"
