@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
+from stablenet.models.maps import Cut, find_cut
 from stablenet.models.taps import LAST, Tap, parse_tap, shape_tap
 from stablenet.registry import unknown_name
 
@@ -43,12 +44,38 @@ class Network(nn.Module):
         self.taps: tuple[Tap, ...] = ()
         self._detach = False
         self._channels_last = backbone.channels_last
+        self._cut = find_cut(backbone.body)
         self._caught: dict[str, Tensor] = {}
         self._handles: list[Any] = []
 
     def forward_features(self, images: Tensor) -> Tensor:
         """images (B, 3, s, s) -> (B, width), what the classifier sees."""
-        features: Tensor = self.body(images)
+        return self._check_features(self.body(images))
+
+    def forward_maps(self, images: Tensor) -> Tensor:
+        """images (B, 3, s, s) -> the body's last convolutional maps (B, C, H, W); see `require_maps`."""
+        maps: Tensor = self.require_maps().maps(self.body, images)
+        if maps.ndim != 4:
+            raise UserError(
+                f"the backbone {type(self.body).__name__} gave {tuple(maps.shape)} before its pooling, expected "
+                "convolutional maps (batch, channels, height, width): choose a convolutional network"
+            )
+        return maps
+
+    def forward_tail(self, maps: Tensor) -> Tensor:
+        """(B, C, H, W), as they came or changed -> features (B, width), what the classifier sees."""
+        return self._check_features(self.require_maps().tail(self.body, maps))
+
+    def require_maps(self) -> Cut:
+        """Where the body is cut at its last maps; an error for a network without a known place."""
+        if self._cut is None:
+            raise UserError(
+                f"the backbone {type(self.body).__name__} has no known last convolutional maps: choose a convolutional "
+                "network, or give your own the methods forward_maps(images) and forward_tail(maps)"
+            )
+        return self._cut
+
+    def _check_features(self, features: Tensor) -> Tensor:
         if features.ndim != 2 or features.shape[1] != self.width:
             raise UserError(
                 f"the backbone gave features of shape {tuple(features.shape)}, expected (batch, {self.width}): "

@@ -32,8 +32,16 @@ class PaperCNN(nn.Module):
         self.fc = nn.Sequential(nn.Flatten(), nn.Linear(64 * side * side, WIDTH), nn.ReLU(inplace=True))
 
     def forward(self, images: Tensor) -> Tensor:
-        maps = self.dropout2(self.stage2(self.dropout1(self.stage1(images))))
-        features: Tensor = self.fc(maps)
+        return self.forward_tail(self.forward_maps(images))
+
+    def forward_maps(self, images: Tensor) -> Tensor:
+        """Images (B, 3, s, s) -> the last maps (B, 64, s/4, s/4)."""
+        maps: Tensor = self.stage2(self.dropout1(self.stage1(images)))
+        return maps
+
+    def forward_tail(self, maps: Tensor) -> Tensor:
+        """The last maps -> features (B, 16)."""
+        features: Tensor = self.fc(self.dropout2(maps))
         return features
 
 
