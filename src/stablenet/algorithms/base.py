@@ -73,6 +73,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
 
     title: ClassVar[str]
     settings_type: ClassVar[type[Any]]
+    _places: Tensor
     # Whether the network sees each batch exactly once a step, in training mode and as it comes, so that its passes
     # may be replayed as a CUDA graph.
     one_plain_pass: ClassVar[bool] = True
@@ -86,6 +87,9 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         self.settings = settings
         self.context = context
         self._runner: Callable[[Tensor], tuple[Tensor, ...]] = network.forward_taps
+        places = torch.full((context.num_domains,), -1)
+        places[list(context.training_domains)] = torch.arange(len(context.training_domains))
+        self.register_buffer("_places", places, persistent=False)
 
     @abstractmethod
     def loss(self, batch: Batch) -> StepOutput:
@@ -124,6 +128,18 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         A method whose predictions are not those of its network gives another one here, built from its settings.
         """
         return self.network
+
+    def validator(self) -> Callable[[Batch], Tensor]:
+        """What source validation is measured with, once an epoch: batches to logits (b, classes).
+
+        The predictor's, unless a method tells its own sources apart where a target could not be told.
+        """
+        predictor = self.predictor()
+        return lambda batch: predictor(batch.x)
+
+    def place_domains(self, domain: Tensor) -> Tensor:
+        """Domains (b,) of the split as places (b,) among `training_domains`, from 0; -1 for any other domain."""
+        return self._places[domain]
 
     def run_network(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Logits (b, classes) and the tapped features by name."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from stablenet.data.order import order_epoch
-from stablenet.data.pipeline import Batch
+from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine.config import RunConfig
 from stablenet.engine.curves import Curves
 from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
@@ -23,7 +23,7 @@ from stablenet.engine.session import Runtime, Session, build_session
 from stablenet.engine.state import Position, restore_checkpoint, save_checkpoint, save_model
 from stablenet.engine.timing import Timing
 from stablenet.engine.totals import Totals
-from stablenet.engine.validate import evaluate_loader
+from stablenet.engine.validate import Predict, evaluate_loader
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
 
@@ -137,7 +137,7 @@ class Training:
         self._watcher.step(position.step, position.epoch + 1, self._totals)
 
     def _end_epoch(self) -> None:
-        session, position = self._session, self._position
+        session, position, validation = self._session, self._position, self._session.validation
         self._check_finite()
         self._record_solve(session.algorithm.end_epoch(position.epoch))
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
@@ -149,7 +149,7 @@ class Training:
             "step": position.step,
             "learning_rate": rate,
             "train": self._totals.means(),
-            "validation": self._evaluate(session.validation) if session.validation else None,
+            "validation": self._evaluate(validation, session.algorithm.validator) if validation else None,
         }
         self._record(record)
         self._keep_models(record)
@@ -171,13 +171,21 @@ class Training:
     def _ask_oracle(self) -> None:
         if self._session.target is None:
             return
-        figures = self._evaluate(self._session.target)
+        figures = self._evaluate(self._session.target, self._predict)
         if self._oracle is not None:
             self._oracle.append({"kind": "oracle", "epoch": self._position.epoch, "test": figures})
 
-    def _evaluate(self, loader: Any) -> dict[str, Any]:
+    def _predict(self) -> Predict:
+        predictor = self._session.algorithm.predictor()
+        return lambda batch: predictor(batch.x)
+
+    def _evaluate(self, loader: Loader, choose: Callable[[], Predict]) -> dict[str, Any]:
+        """Figures with the method in eval mode, also while what predicts is chosen: it may be a copy made now."""
         session = self._session
-        return evaluate_loader(session.algorithm.predictor(), loader, session.manifest, session.fabric)
+        session.algorithm.eval()
+        figures = evaluate_loader(choose(), loader, session.manifest, session.fabric)
+        session.algorithm.train()
+        return figures
 
     def _finish(self) -> None:
         session, position = self._session, self._position
