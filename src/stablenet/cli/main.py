@@ -15,6 +15,7 @@ from stablenet.cli.export import export
 from stablenet.cli.list import list_parts
 from stablenet.cli.predict import predict
 from stablenet.cli.runs import runs
+from stablenet.cli.saliency import saliency
 from stablenet.cli.train import train
 from stablenet.errors import UserError
 
@@ -30,6 +31,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(export)
+app.command()(saliency)
 app.command()(runs)
 app.command()(demo)
 app.command("list")(list_parts)

@@ -28,7 +28,7 @@ def write_page(findings: Findings, weights: Sequence[SampleWeights], settings: D
     drawn = {name: Markup(svg) for name, svg in _draw_charts(findings, weights).items()}
     values = {**_gather(findings, weights, settings, seconds), "charts": drawn}
     filters = {"percent": lambda share: f"{100 * share:.1f}", "points": sign}
-    write_text(settings.page, render("stablenet.demo", "page.html.jinja", values, filters))
+    write_text(settings.page, render("demo/page.html.jinja", values, filters))
     return settings.page
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stablenet.algorithms import Context, StableNet, build_algorithm
+from stablenet.algorithms import StableNet, build_algorithm
 from stablenet.data.order import BatchSettings
 from stablenet.data.pipeline import Batch, Loader, Samples
 from stablenet.engine.runs import Run
@@ -54,16 +54,9 @@ class _AllSamples:
 def weigh_samples(run: Run) -> SampleWeights:
     """Solve once more, as between two epochs, with the network that source validation chose."""
     samples = run.open_part("train")
-    config, manifest = run.config, run.manifest
-    context = Context(
-        num_classes=len(manifest.classes),
-        num_domains=len(manifest.domains),
-        num_samples=len(samples),
-        epochs=config.train.epochs,
-        seed=config.seed,
-    )
+    method = run.config.method
     network, _ = load_chosen(run)
-    algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
+    algorithm = build_algorithm(method.name, method.parameters, network, run.context)
     assert isinstance(algorithm, StableNet)
     told = algorithm.start_epoch(0, _AllSamples(samples, run))
     assert isinstance(algorithm.weighting, DatasetWeighting), "the demo solves for the whole set"

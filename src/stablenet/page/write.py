@@ -20,26 +20,29 @@ _LARGEST = 192  # pixels: twice what a page shows, for fine screens
 Filters = Mapping[str, Callable[..., Any]]
 
 
-def render(package: str, template: str, values: Mapping[str, Any], filters: Filters | None = None) -> str:
-    """A template of a package, filled; a name without a value is an error. `base_style` is the pages' common style."""
+def render(template: str, values: Mapping[str, Any], filters: Filters | None = None) -> str:
+    """A template, by its path in this package, filled; a name without a value is an error.
+
+    `base_style` is the pages' common style.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(
-        loader=PackageLoader(package, "."),
+        loader=PackageLoader("stablenet", "."),
         undefined=StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(filters or {})
-    environment.globals["base_style"] = Markup(read_text("stablenet.page", "base.css"))
+    environment.globals["base_style"] = Markup(read_text("page/base.css"))
     return environment.get_template(template).render(**values)
 
 
-def read_text(package: str, name: str) -> str:
-    """A file that lies in a package."""
-    return files(package).joinpath(name).read_text("utf-8")
+def read_text(name: str) -> str:
+    """A file that lies in this package."""
+    return files("stablenet").joinpath(name).read_text("utf-8")
 
 
 def write_text(path: Path, text: str) -> None:

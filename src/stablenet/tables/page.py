@@ -20,7 +20,7 @@ MOST_COEFFICIENTS = 30
 def write_page(report: TableReport, path: Path) -> None:
     """Render the page into `path`; pictures are inside it, nothing is loaded from elsewhere."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, render("stablenet.tables", "templates/table.html.j2", gather(report)))
+    write_text(path, render("tables/templates/table.html.j2", gather(report)))
 
 
 def gather(report: TableReport) -> dict[str, Any]:
