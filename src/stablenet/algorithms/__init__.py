@@ -6,16 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet
+from stablenet.algorithms.cnbb import CNBB
+from stablenet.algorithms.coral import CORAL
+from stablenet.algorithms.dg_mmld import DGMMLD
 from stablenet.algorithms.erm import ERM
+from stablenet.algorithms.group_dro import GroupDRO
+from stablenet.algorithms.hsic import HSIC
+from stablenet.algorithms.irm import IRM
+from stablenet.algorithms.m_ada import MADA
+from stablenet.algorithms.mixup import Mixup
 from stablenet.algorithms.stablenet import StableNet
 from stablenet.errors import UserError
 from stablenet.fields import read_fields
-from stablenet.models import Network
+from stablenet.models import Network, build_network
 from stablenet.registry import Registry
 
 ALGORITHMS: Registry[type[Algorithm[Any]]] = Registry("method")
 ALGORITHMS.add("erm", ERM)
 ALGORITHMS.add("stablenet", StableNet)
+ALGORITHMS.add("dg-mmld", DGMMLD)
+ALGORITHMS.add("m-ada", MADA)
+ALGORITHMS.add("hsic", HSIC)
+ALGORITHMS.add("cnbb", CNBB)
+ALGORITHMS.add("mixup", Mixup)
+ALGORITHMS.add("group-dro", GroupDRO)
+ALGORITHMS.add("irm", IRM)
+ALGORITHMS.add("coral", CORAL)
 
 
 def build_algorithm(name: str, parameters: Mapping[str, Any], network: Network, context: Context) -> Algorithm[Any]:
@@ -30,9 +46,29 @@ def build_algorithm(name: str, parameters: Mapping[str, Any], network: Network, 
     return kind(network, settings, context)
 
 
+def build_predictor(
+    backbone: str,
+    backbone_parameters: Mapping[str, Any],
+    adaptation: Mapping[str, Any],
+    method: str,
+    method_parameters: Mapping[str, Any],
+    context: Context,
+) -> Network:
+    """What a method predicts with, built as for training, before trained weights are loaded.
+
+    adaptation: of the trained network, as `Network.adaptation` told it.
+    """
+    network = build_network(backbone, context.num_classes, parameters=backbone_parameters, adaptation=adaptation)
+    predictor = build_algorithm(method, method_parameters, network, context).predictor()
+    predictor.tap(())  # taps are for training
+    return predictor
+
+
 __all__ = [
     "ALGORITHMS",
+    "DGMMLD",
     "ERM",
+    "MADA",
     "Algorithm",
     "Context",
     "StableNet",
@@ -40,4 +76,5 @@ __all__ = [
     "Stepper",
     "TrainingSet",
     "build_algorithm",
+    "build_predictor",
 ]

@@ -1,0 +1,68 @@
+"""Mixup: straight lines between training samples, in images and labels alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
+from stablenet.data.pipeline import Batch
+from stablenet.errors import UserError
+from stablenet.models import Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixupSettings:
+    """alpha: λ ~ Beta(α, α); small values mix little, 0 not at all."""
+
+    alpha: float = 0.2  # DomainBed
+
+    def __post_init__(self) -> None:
+        if self.alpha < 0:
+            raise UserError(f"method.parameters.alpha must be 0 or more, got {self.alpha}")
+
+
+class Mixup(Algorithm[MixupSettings]):
+    r"""min E[λ·CE(f(x̃), y_i) + (1 − λ)·CE(f(x̃), y_j)], x̃ = λ·x_i + (1 − λ)·x_j (Zhang et al., ICLR 2018).
+
+    λ ~ Beta(α, α) is drawn once per batch, j is a random permutation of it; both depend on the run's seed and the step
+    alone. Pairs are drawn from the whole batch, as in the paper; DomainBed's variant pairs samples of two domains.
+    """
+
+    title = "convex combinations of samples and labels"
+    settings_type = MixupSettings
+
+    def __init__(self, network: Network, settings: MixupSettings, context: Context) -> None:
+        super().__init__(network, settings, context)
+        self._steps = 0  # batches mixed so far
+
+    def loss(self, batch: Batch) -> StepOutput:
+        share, partner = self._draw(len(batch.y))
+        partner = partner.to(batch.x.device)
+        logits, _ = self.run_network(mix(batch.x, batch.x[partner], share))
+        own, own_accuracy = classify(logits, batch.y)
+        other, other_accuracy = classify(logits, batch.y[partner])
+        return StepOutput(mix(own, other, share), None, {"accuracy": mix(own_accuracy, other_accuracy, share)})
+
+    def _draw(self, size: int) -> tuple[float, Tensor]:
+        """λ and the partner of every sample (b,); λ = 1 outside of training and with α = 0."""
+        generator = np.random.default_rng([self.context.seed, self._steps])
+        if not self.training:
+            return 1.0, torch.arange(size)
+        self._steps += 1
+        share = generator.beta(self.settings.alpha, self.settings.alpha) if self.settings.alpha else 1.0
+        return float(share), torch.from_numpy(generator.permutation(size))
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([self._steps])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._steps = int(state[0])
+
+
+def mix(one: Tensor, other: Tensor, share: float) -> Tensor:
+    """λ·one + (1 − λ)·other; bit for bit the first where λ = 1."""
+    return share * one + (1 - share) * other
