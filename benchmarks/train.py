@@ -112,7 +112,7 @@ def open_engine(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Ca
 def open_bare(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Callable[[int], int]:
     """The loop one would write by hand, with the same loaders, network and optimiser."""
     session = build_session(config, Runtime(graphs=False), fabric, RunFolder(path), data)
-    algorithm = make_algorithm(config, Runtime(), data.manifest, session.training, fabric)
+    algorithm = make_algorithm(config, Runtime(), data.manifest, fabric)
     network, device = algorithm.network, fabric.device
     optimizer = make_optimizer(algorithm, config.train, device)
     layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format

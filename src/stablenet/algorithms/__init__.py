@@ -10,11 +10,14 @@ from stablenet.algorithms.cnbb import CNBB
 from stablenet.algorithms.coral import CORAL
 from stablenet.algorithms.dg_mmld import DGMMLD
 from stablenet.algorithms.erm import ERM
+from stablenet.algorithms.focal import Focal
 from stablenet.algorithms.group_dro import GroupDRO
 from stablenet.algorithms.hsic import HSIC
 from stablenet.algorithms.irm import IRM
+from stablenet.algorithms.jigen import JiGen
 from stablenet.algorithms.m_ada import MADA
 from stablenet.algorithms.mixup import Mixup
+from stablenet.algorithms.rsc import RSC
 from stablenet.algorithms.stablenet import StableNet
 from stablenet.errors import UserError
 from stablenet.fields import read_fields
@@ -24,6 +27,9 @@ from stablenet.registry import Registry
 ALGORITHMS: Registry[type[Algorithm[Any]]] = Registry("method")
 ALGORITHMS.add("erm", ERM)
 ALGORITHMS.add("stablenet", StableNet)
+ALGORITHMS.add("focal", Focal)
+ALGORITHMS.add("jigen", JiGen)
+ALGORITHMS.add("rsc", RSC)
 ALGORITHMS.add("dg-mmld", DGMMLD)
 ALGORITHMS.add("m-ada", MADA)
 ALGORITHMS.add("hsic", HSIC)
@@ -69,8 +75,11 @@ __all__ = [
     "DGMMLD",
     "ERM",
     "MADA",
+    "RSC",
     "Algorithm",
     "Context",
+    "Focal",
+    "JiGen",
     "StableNet",
     "StepOutput",
     "Stepper",

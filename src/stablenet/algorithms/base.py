@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stablenet.data.manifest import Manifest
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
@@ -46,6 +47,18 @@ class Context:
     epochs: int
     seed: int
     training_domains: tuple[int, ...] = (0,)
+
+    @classmethod
+    def of_split(cls, manifest: Manifest, epochs: int, seed: int) -> Context:
+        """Of a run over a split."""
+        return cls(
+            num_classes=len(manifest.classes),
+            num_domains=len(manifest.domains),
+            num_samples=len(manifest.part("train")),
+            epochs=epochs,
+            seed=seed,
+            training_domains=manifest.domains_of("train"),
+        )
 
 
 class TrainingSet(Protocol):
@@ -121,6 +134,10 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     def own_optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
         """Optimisers of the method's own, for the checkpoint."""
         return {}
+
+    def trains_predictor(self) -> bool:
+        """Whether the coming steps move the predictor: no, while a method first learns something else."""
+        return True
 
     def predictor(self) -> Network:
         """What is kept after training: images (b, 3, s, s) -> logits (b, classes).

@@ -15,6 +15,7 @@ from stablenet.engine.folder import RunFolder
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
+    from stablenet.algorithms import Context
     from stablenet.data.augment import Transform
     from stablenet.data.pipeline import Samples
     from stablenet.models import Network
@@ -62,6 +63,7 @@ class Run:
 
     def load_model(self, which: str | int = "best") -> Network:
         """The model "best", "last" or of an epoch (from 1): images (b, 3, s, s) -> logits (b, classes)."""
+        from stablenet.algorithms import build_predictor
         from stablenet.engine.checkpoint import load_tensors
 
         path = self.folder.model(which)
@@ -69,29 +71,19 @@ class Run:
             hint = "train with --keep-epochs to keep every epoch" if isinstance(which, int) else "has it finished?"
             raise UserError(f"the run {self.path} has no model {which!r} ({hint})")
         tensors, meta = load_tensors(path)
-        predictor = self._build_predictor(meta["adaptation"])
+        model, method = self.config.model, self.config.method
+        predictor = build_predictor(
+            model.name, model.parameters, meta["adaptation"], method.name, method.parameters, self.context
+        )
         predictor.load_state_dict(tensors)
         return predictor.eval()
 
-    def _build_predictor(self, adaptation: dict[str, Any]) -> Network:
-        """What the run's method predicts with, before its weights are loaded."""
-        from stablenet.algorithms import Context, build_algorithm
-        from stablenet.models import build_network
+    @property
+    def context(self) -> Context:
+        """What the run's method knew of it."""
+        from stablenet.algorithms import Context
 
-        config, manifest = self.config, self.manifest
-        classes = len(manifest.classes)
-        network = build_network(config.model.name, classes, parameters=config.model.parameters, adaptation=adaptation)
-        context = Context(
-            num_classes=classes,
-            num_domains=len(manifest.domains),
-            num_samples=len(manifest.part("train")),
-            epochs=config.train.epochs,
-            seed=config.seed,
-            training_domains=manifest.domains_of("train"),
-        )
-        predictor = build_algorithm(config.method.name, config.method.parameters, network, context).predictor()
-        predictor.tap(())  # taps are for training
-        return predictor
+        return Context.of_split(self.manifest, self.config.train.epochs, self.config.seed)
 
     @property
     def transform(self) -> Transform:

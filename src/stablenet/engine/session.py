@@ -143,7 +143,7 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
     device, manifest = fabric.device, data.manifest
     feeder = Feeder(data, config.train, config.seed, device, fabric.global_rank, fabric.world_size)
     training = feeder.training(data.open_part("train"))
-    algorithm = make_algorithm(config, runtime, manifest, training, fabric)
+    algorithm = make_algorithm(config, runtime, manifest, fabric)
     optimizer = make_optimizer(algorithm, config.train, device)
     stepper = EngineStepper(algorithm, optimizer, fabric, config.train.batch_size)
     graphed = runtime.graphs and _graph(algorithm, config, training, fabric)
@@ -164,9 +164,7 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
     )
 
 
-def make_algorithm(
-    config: RunConfig, runtime: Runtime, manifest: Manifest, training: Loader, fabric: Any
-) -> Algorithm[Any]:
+def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabric: Any) -> Algorithm[Any]:
     """The network, the same in every process, and the method around it, on the device."""
     device = fabric.device
     seed_generators(device, config.seed, rank=0, step=-1)
@@ -178,14 +176,7 @@ def make_algorithm(
         parameters=model.parameters,
         root=runtime.root,
     )
-    context = Context(
-        num_classes=len(manifest.classes),
-        num_domains=len(manifest.domains),
-        num_samples=training.samples.size,
-        epochs=config.train.epochs,
-        seed=config.seed,
-        training_domains=manifest.domains_of("train"),
-    )
+    context = Context.of_split(manifest, config.train.epochs, config.seed)
     algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
     algorithm.check_processes(fabric.world_size)
     if device.type == "cuda":

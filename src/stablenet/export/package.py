@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from stablenet.algorithms import Context, build_predictor
 from stablenet.data.augment import Resize
 from stablenet.engine.checkpoint import load_tensors
 from stablenet.engine.runs import Run
 from stablenet.errors import UserError
-from stablenet.models import Network, build_network
+from stablenet.fields import read_fields
+from stablenet.models import Network
 
 SETTINGS = "model"  # the key of the model's settings in a safetensors file
 
@@ -56,6 +59,9 @@ def describe_model(run: Run, network: Network) -> dict[str, Any]:
         "backbone": model.name,
         "parameters": model.parameters,
         "adaptation": network.adaptation,
+        "method": run.config.method.name,
+        "method_parameters": run.config.method.parameters,
+        "context": asdict(run.context),
         "classes": list(run.classes),
         "image_size": data.image_size,
         "store_size": data.store_size,
@@ -70,11 +76,14 @@ def load_model(path: Path | str) -> PackagedModel:
     settings = meta.get(SETTINGS)
     if settings is None:
         raise UserError(f"{path} is no exported model: make one with `stablenet export RUN --format safetensors`")
-    network = build_network(
+    context = read_fields(Context, settings["context"], "context")
+    network = build_predictor(
         settings["backbone"],
-        len(settings["classes"]),
-        parameters=settings["parameters"],
-        adaptation=settings["adaptation"],
+        settings["parameters"],
+        settings["adaptation"],
+        settings["method"],
+        settings["method_parameters"],
+        context,
     )
     network.load_state_dict(tensors)
     return PackagedModel(network, settings).eval()
