@@ -1,0 +1,168 @@
+"""DG-MMLD: features from which latent domains, found by clustering, cannot be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
+from stablenet.algorithms.pseudo_domains import cluster_styles, match_labels, weigh_domains
+from stablenet.algorithms.reversal import reverse_gradient
+from stablenet.data.counter import combine
+from stablenet.data.pipeline import Batch
+from stablenet.errors import UserError
+from stablenet.models import Network
+from stablenet.models.taps import LAST
+
+COMPONENTS = 256  # of the statistics, before k-means
+HIDDEN, DROPOUT = 1024, 0.5  # of the discriminator
+STEEPNESS = 10.0  # of the strength's rise
+
+
+@dataclass(frozen=True, kw_only=True)
+class DGMMLDSettings:
+    """pseudo_domains: clusters.   taps: whose channel means and deviations are clustered, by default the first stages.
+    adversary: weight of the domain loss.   entropy: weight of the class entropy.   Both 0 is plain cross-entropy.
+    head_rate: multiplies the learning rate of the classifier and the discriminator, for a pretrained body.
+    """
+
+    pseudo_domains: int = 3  # the authors' published scripts
+    taps: tuple[str, ...] = ("stage1", "stage2")
+    adversary: float = 1.0
+    entropy: float = 1.0
+    head_rate: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.pseudo_domains < 2:
+            raise UserError(f"method.parameters.pseudo_domains must be at least 2, got {self.pseudo_domains}")
+        if not self.taps or any(tap.endswith(":maps") for tap in self.taps):
+            raise UserError("method.parameters.taps must name feature vectors, for example ['stage1', 'stage2']")
+        if self.adversary < 0 or self.entropy < 0:
+            raise UserError("method.parameters.adversary and method.parameters.entropy must be 0 or more")
+        if self.head_rate <= 0:
+            raise UserError(f"method.parameters.head_rate must be positive, got {self.head_rate}")
+
+
+class DGMMLD(Algorithm[DGMMLDSettings]):
+    r"""min_{f,g,D} CE(g(f(x)), y) + CE_d(D(R_β(f(x))), d̂) + β·H(g(f(x))), d̂ a cluster of x.
+
+    Domain generalization using a mixture of multiple latent domains (Matsuura and Harada, 2020). Before every epoch
+    the clusters d̂ are found anew: channel means and standard deviations of the first two stages, in evaluation mode,
+    their 256 principal components, k-means, and a matching that keeps names from one epoch to the next. D tells
+    them apart by features whose gradient is reversed (R_β: times −β); CE_d weighs domains by the inverse of their
+    size; H is the entropy of the predicted classes. β = 2/(1 + e^(−10t)) − 1 with t = epoch/epochs, so the first
+    epoch trains f and g on cross-entropy alone.
+
+    Departures: the statistics' variance has no correction and no ε; the clusters' sizes are those of the training
+    part, where the published code also counts validation images; D reads the classifier's input, whatever its width.
+    """
+
+    title = "features that hide latent domains, which clustering finds"
+    settings_type = DGMMLDSettings
+    several_processes = False  # clusters are those of all samples, and a process is handed its share
+
+    domains: Tensor
+    weights: Tensor
+    strength: Tensor
+
+    def __init__(self, network: Network, settings: DGMMLDSettings, context: Context) -> None:
+        super().__init__(network, settings, context)
+        check_taps(network, settings.taps)
+        network.tap((LAST,))
+        self.discriminator = nn.Sequential(
+            *(nn.Linear(network.width, HIDDEN), nn.ReLU(), nn.Dropout(DROPOUT)),
+            *(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Dropout(DROPOUT)),
+            nn.Linear(HIDDEN, settings.pseudo_domains),
+        )
+        self.register_buffer("domains", torch.zeros(context.num_samples, dtype=torch.int64))
+        self.register_buffer("weights", torch.ones(settings.pseudo_domains))
+        self.register_buffer("strength", torch.zeros(()))
+
+    def loss(self, batch: Batch) -> StepOutput:
+        logits, features = self.run_network(batch.x)
+        per_sample, accuracy = classify(logits, batch.y)
+        domain = self.domains[batch.index]
+        told = self.discriminator(reverse_gradient(features[LAST], self.strength))
+        domain_loss, domain_accuracy = classify(told, domain)
+        weights = self.weights[domain]
+        per_sample = per_sample + self.settings.adversary * domain_loss * weights / weights.mean()
+        entropy = class_entropy(logits)
+        per_sample = per_sample + self.settings.entropy * self.strength * entropy
+        diagnostics = {"accuracy": accuracy, "domain_accuracy": domain_accuracy, "entropy": entropy.detach().mean()}
+        return StepOutput(per_sample, None, diagnostics)
+
+    @torch.no_grad()
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+        self.strength.fill_(rise(epoch / self.context.epochs))
+        index, y, domain, styles = self._collect(training_set)
+        before = self.domains[index].cpu().numpy()
+        number = self.settings.pseudo_domains
+        seed = int(combine(self.context.seed, epoch)) % 2**32  # what scikit-learn takes
+        found = cluster_styles(styles, number, COMPONENTS, seed)
+        labels = match_labels(found, before, number)
+        self.domains[index] = torch.from_numpy(labels).to(self.domains.device)
+        self.weights.copy_(weigh_domains(self.domains[index], number))
+        return describe(labels, before, y, domain, number)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        heads = [*self.network.head.parameters(), *self.discriminator.parameters()]
+        return [
+            {"params": [p for p in self.network.body.parameters() if p.requires_grad], "rate_scale": 1.0},
+            {"params": [p for p in heads if p.requires_grad], "rate_scale": self.settings.head_rate},
+        ]
+
+    def _collect(self, training_set: TrainingSet) -> tuple[Tensor, Tensor, Tensor, np.ndarray[Any, Any]]:
+        """Index, class, domain and style (n, m) of every training sample."""
+        self.network.eval()
+        # Only here: in every step the pooling would cost more than the discriminator.
+        self.network.tap(self.settings.taps, detach=True)
+        try:
+            rows = [(b.index, b.y, b.domain, *self.network.forward_taps(b.x)[1:]) for b in training_set.batches()]
+        finally:
+            self.network.tap((LAST,))
+            self.network.train()
+        index, y, domain, *layers = (torch.cat(column) for column in zip(*rows, strict=True))
+        return index, y, domain, torch.cat(layers, 1).double().cpu().numpy()
+
+
+def check_taps(network: Network, taps: tuple[str, ...]) -> None:
+    """Refuse at once a place that the backbone does not have."""
+    stages = [tap for tap in taps if tap.startswith("stage") and tap.partition(":")[0] not in network.stages]
+    if stages:
+        raise UserError(
+            f"DG-MMLD clusters features of {', '.join(taps)}, and this backbone has no {stages[0]}: set "
+            "method.parameters.taps to modules of it"
+        )
+    network.tap(taps)
+
+
+def rise(progress: float) -> float:
+    """Strength of reversal and entropy, from 0 towards 1, for the share of epochs that is done."""
+    return 2 / (1 + math.exp(-STEEPNESS * progress)) - 1
+
+
+def class_entropy(logits: Tensor) -> Tensor:
+    """Entropy (b,) of the softmax of logits (b, classes)."""
+    log_probability = functional.log_softmax(logits.float(), 1)
+    return -(log_probability.exp() * log_probability).sum(1)
+
+
+def describe(labels: Any, before: Any, y: Tensor, domain: Tensor, number: int) -> dict[str, float]:
+    """The clusters in numbers: how many samples moved, the smallest share, what they have to do with class and domain.
+
+    The data's own domain labels are looked at here alone, for the record.
+    """
+    from sklearn.metrics import normalized_mutual_info_score
+
+    return {
+        "moved": float((labels != before).mean()),
+        "smallest_share": float(np.bincount(labels, minlength=number).min() / len(labels)),
+        "class_information": float(normalized_mutual_info_score(y.cpu().numpy(), labels)),
+        "domain_information": float(normalized_mutual_info_score(domain.cpu().numpy(), labels)),
+    }
