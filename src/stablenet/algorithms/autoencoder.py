@@ -1,0 +1,85 @@
+"""A Wasserstein autoencoder of small images: its codes look like draws from a normal distribution."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+HIDDEN, CODE, CRITIC = 400, 20, 128  # widths
+RATE, BATCH = 1e-3, 32  # of Adam, for coder and critic
+ADVERSARY = 100.0  # weight of the critic's word beside the reconstruction's
+
+
+class WassersteinAutoencoder(nn.Module):
+    r"""values-400-20-400-values, and a critic 20-128-1 that tells codes from draws of N(0, I).
+
+    Coder: min Σ BCE(reconstruction, x) + 100·BCE(C(z̃) + log p(z̃), 1); critic: min BCE(C(z) + log p(z), 1) +
+    BCE(C(z̃) + log p(z̃), 0), with codes z̃, draws z and the density p of N(0, I), the best critic's known part.
+    """
+
+    def __init__(self, values: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(values, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CODE))
+        self.decoder = nn.Sequential(nn.Linear(CODE, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, values))
+        self.critic = nn.Sequential(nn.Linear(CODE, CRITIC), nn.ReLU(), nn.Linear(CRITIC, 1))
+        self.to(generator.device)
+        with torch.no_grad():
+            for layer in self.modules():
+                if isinstance(layer, nn.Linear):
+                    bound = 1 / math.sqrt(layer.in_features)  # as torch does it, by a generator of our own
+                    layer.weight.uniform_(-bound, bound, generator=generator)
+                    layer.bias.uniform_(-bound, bound, generator=generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(b, values) -> reconstructions (b, values) in (0, 1)."""
+        reconstructions: Tensor = torch.sigmoid(self.decoder(self.encoder(images)))
+        return reconstructions
+
+    def judge(self, codes: Tensor) -> Tensor:
+        """The critic's logit (b,) for codes (b, 20) being draws of the prior."""
+        logits: Tensor = self.critic(codes).squeeze(1) + log_density(codes)
+        return logits
+
+
+def log_density(codes: Tensor) -> Tensor:
+    """log p(z) of N(0, I): (b, d) -> (b,)."""
+    return -0.5 * (codes.square().sum(1) + codes.shape[1] * math.log(2 * math.pi))
+
+
+def fit_autoencoder(images: Tensor, epochs: int, generator: torch.Generator) -> WassersteinAutoencoder:
+    """A new autoencoder of images (n, values) in [0, 1], on their device and the generator's."""
+    model = WassersteinAutoencoder(images.shape[1], generator)
+    coder = torch.optim.Adam([*model.encoder.parameters(), *model.decoder.parameters()], RATE)
+    critic = torch.optim.Adam(model.critic.parameters(), RATE)
+    for _ in range(epochs):
+        order = torch.randperm(len(images), generator=generator, device=images.device)
+        for rows in order.split(BATCH):
+            _step(model, images[rows], coder, critic, generator)
+    return model.requires_grad_(False)
+
+
+def _step(
+    model: WassersteinAutoencoder,
+    images: Tensor,
+    coder: torch.optim.Optimizer,
+    critic: torch.optim.Optimizer,
+    generator: torch.Generator,
+) -> None:
+    """One step of the critic, then one of the coder."""
+    codes = model.encoder(images)
+    draws = torch.randn(codes.shape, generator=generator, device=codes.device)
+    critic_loss = _cross_entropy(model.judge(draws), 1.0) + _cross_entropy(model.judge(codes.detach()), 0.0)
+    critic.zero_grad()
+    critic_loss.backward()
+    critic.step()
+    reconstruction = functional.binary_cross_entropy_with_logits(model.decoder(codes), images, reduction="sum")
+    coder.zero_grad()
+    (reconstruction + ADVERSARY * _cross_entropy(model.judge(codes), 1.0)).backward()
+    coder.step()
+
+
+def _cross_entropy(logits: Tensor, target: float) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(logits, torch.full_like(logits, target))

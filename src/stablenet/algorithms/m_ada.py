@@ -1,0 +1,183 @@
+"""M-ADA: domains made by adversarial images, and a network that learns to learn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from stablenet.algorithms.autoencoder import WassersteinAutoencoder, fit_autoencoder
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
+from stablenet.algorithms.m_ada_ascent import Ascent, ascend, shrink
+from stablenet.algorithms.m_ada_pool import AugmentedPool
+from stablenet.algorithms.m_ada_source import PixelScale, choose_rows, copy_source, pick_source
+from stablenet.data.counter import combine
+from stablenet.data.pipeline import Batch
+from stablenet.errors import UserError
+from stablenet.models import Network
+
+CHUNK = 64  # images that ascend together; they do not know of each other
+
+
+@dataclass(frozen=True, kw_only=True)
+class MADASettings:
+    """domains: augmented ones; 0 is plain cross-entropy.   interval: steps before the first and from one to the next.
+    ascent_steps, ascent_rate: on pixels, see `Ascent`.   relaxation: how much the autoencoder's reconstructions shall
+    differ.   constraint: how much the features shall not.   inner_rate: of the inner step.
+    autoencoder_epochs: for each augmented domain.   copy_size: side of the copy that the autoencoder sees.
+    largest_domain: images of an augmented domain at most; None takes all, as published.
+    """
+
+    domains: int = 3
+    interval: int = 100
+    ascent_steps: int = 25
+    ascent_rate: float = 1.0
+    relaxation: float = 2000.0
+    constraint: float = 1.0
+    inner_rate: float = 1e-4
+    autoencoder_epochs: int = 20
+    copy_size: int = 32
+    largest_domain: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("domains", "interval", "ascent_rate", "relaxation", "constraint", "inner_rate"):
+            if getattr(self, name) < 0:
+                raise UserError(f"method.parameters.{name} must be 0 or more, got {getattr(self, name)}")
+        for name in ("ascent_steps", "autoencoder_epochs", "copy_size", "largest_domain"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"method.parameters.{name} must be at least 1, got {value}")
+
+    @property
+    def ascent(self) -> Ascent:
+        return Ascent(
+            steps=self.ascent_steps,
+            rate=self.ascent_rate,
+            relaxation=self.relaxation,
+            constraint=self.constraint,
+            copy_size=self.copy_size,
+        )
+
+
+class MADA(Algorithm[MADASettings]):
+    r"""min_θ ½·[L(S; θ) + L(S⁺; θ − η∇L(S; θ))], S a batch of the source, S⁺ of the augmented domains.
+
+    Learning to learn single domain generalization (Qiao, Zhao and Peng, 2020). The gradient goes through the inner
+    step (second order). An augmented domain starts from source images, and from those of earlier augmented domains,
+    which climb CE + 2000·MSE(V(x⁺), V(x)) − MSE(f(x⁺), f(x)) with the network f as it stands, in evaluation mode, and
+    an autoencoder V that is trained anew on the latest domain; labels stay. Domain k is 1/k of the source in size,
+    1/k of it from the source. Until the first domain is made this is plain cross-entropy.
+
+    Departures: V works on a copy of 32 × 32 pixels, which is all there is of the published digits but a blurred
+    view of larger images; the ascent's rate grows with the number of pixels. A domain is made before the first epoch
+    that starts `interval` or more steps after the one before was due, not inside an epoch. Images are scaled to
+    [0, 1] by the training set's own extremes of every channel, and the autoencoder's targets are clipped to it. The
+    critic adds each code's own log density, where the published code adds that of a draw. Augmented images are kept
+    in half precision, drawn with replacement, and not cropped or coloured further; batch normalisation, which the
+    published network does not have, sees source and augmented batches one after the other.
+    """
+
+    title = "adversarial domains from an autoencoder, met after an inner step"
+    settings_type = MADASettings
+    one_plain_pass = False  # a second pass, with other weights, through which the first one is differentiated
+    several_processes = False  # an augmented domain is made of all samples
+
+    steps: Tensor
+
+    def __init__(self, network: Network, settings: MADASettings, context: Context) -> None:
+        super().__init__(network, settings, context)
+        self.pool = AugmentedPool()
+        self.scale = PixelScale()
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def loss(self, batch: Batch) -> StepOutput:
+        # The fused kernels of attention have no second derivative.
+        with sdpa_kernel(SDPBackend.MATH):
+            logits, _ = self.run_network(batch.x)
+            per_sample, accuracy = classify(logits, batch.y)
+            if not len(self.pool):
+                nothing = torch.full_like(accuracy, torch.nan)
+                return StepOutput(per_sample, None, {"accuracy": accuracy, "augmented_loss": nothing})
+            augmented = self._lose_after_step(per_sample.mean(), len(batch.y))
+        diagnostics = {"accuracy": accuracy, "augmented_loss": augmented.detach().mean()}
+        return StepOutput((per_sample + augmented) / 2, None, diagnostics)
+
+    def step(self, batch: Batch, stepper: Stepper) -> StepOutput:
+        """One plain update; the count of them says when the next domain is due, and what is drawn from the pool."""
+        output = super().step(batch, stepper)
+        self.steps += 1
+        return output
+
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+        made = int(self.pool.domain[-1]) + 1 if len(self.pool) else 0
+        due = (made + 1) * self.settings.interval
+        if made == self.settings.domains or int(self.steps) < due:
+            return {}
+        return self._make_domain(made, training_set)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": [p for p in self.network.parameters() if p.requires_grad], "rate_scale": 1.0}]
+
+    def _lose_after_step(self, loss: Tensor, number: int) -> Tensor:
+        """Losses (number,) of augmented images under the weights that one step on `loss` would give."""
+        images, labels = self.pool.draw(number, self.context.seed, self.steps)
+        trained = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+        stepped = take_step(loss, trained, self.settings.inner_rate)
+        augmented, _ = classify(functional_call(self.network, stepped, (images,)), labels)
+        return augmented
+
+    def _make_domain(self, made: int, training_set: TrainingSet) -> dict[str, float]:
+        """Augmented domain number `made`, from 0."""
+        generator = torch.Generator(self.steps.device)
+        generator.manual_seed(int(combine(self.context.seed, made)))
+        if made == 0:
+            self.scale.measure(training_set)
+        autoencoder = self._train_autoencoder(made, training_set, generator)
+        images, labels = self._choose_images(made, training_set, generator)
+        self.network.eval()
+        chunks = zip(images.split(CHUNK), labels.split(CHUNK), strict=True)
+        moved = torch.cat([ascend(x, y, self._look, autoencoder, self.settings.ascent) for x, y in chunks])
+        self.network.train()
+        self.pool.add(self.scale.to_input(moved), labels, made)
+        change = (moved - images).square().mean().sqrt()
+        return {"augmented_domain": made + 1.0, "augmented_images": float(len(labels)), "pixel_change": float(change)}
+
+    def _train_autoencoder(
+        self, made: int, training_set: TrainingSet, generator: torch.Generator
+    ) -> WassersteinAutoencoder:
+        """On the latest domain: the source, or the one before."""
+        side = self.settings.copy_size
+        if made == 0:
+            copies = copy_source(training_set, self.scale, side)
+        else:
+            latest = self.pool.images[self.pool.domain == made - 1].float()
+            copies = shrink(self.scale.to_unit(latest), side).clamp(0, 1)
+        return fit_autoencoder(copies, self.settings.autoencoder_epochs, generator)
+
+    def _choose_images(self, made: int, training_set: TrainingSet, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Images of source and augmented domains, all in equal shares, to start from; with their labels."""
+        total = self.context.num_samples
+        number = min(total // (made + 1), self.settings.largest_domain or total)
+        from_source = -(-number // (made + 1))
+        images, labels = pick_source(training_set, choose_rows(total, from_source, generator))
+        if made > 0:
+            again = choose_rows(len(self.pool), number - from_source, generator)
+            images = torch.cat([images, self.pool.images[again].float()])
+            labels = torch.cat([labels, self.pool.labels[again]])
+        return self.scale.to_unit(images), labels
+
+    def _look(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and logits of images in [0, 1]."""
+        features = self.network.forward_features(self.scale.to_input(images))
+        return features, self.network.forward_head(features)
+
+
+def take_step(loss: Tensor, parameters: Mapping[str, Tensor], rate: float) -> dict[str, Tensor]:
+    """The parameters after one step of gradient descent, as functions of the parameters before it."""
+    gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True, materialize_grads=True)
+    return {name: p - rate * gradient for (name, p), gradient in zip(parameters.items(), gradients, strict=True)}
