@@ -7,7 +7,9 @@ from stablenet.engine.config import MethodConfig
 from tests.engine.tiny import tiny_config
 
 # Method -> settings that keep the tests small; without an entry a method has its defaults.
-SETTINGS = {}
+SETTINGS = {
+    "m-ada": {"interval": 0, "autoencoder_epochs": 1, "ascent_steps": 2},
+}
 # Further ways to use a method: name -> (method, settings).
 VARIANTS = {
     "stablenet-paper": ("stablenet", {"preset": "paper"}),
@@ -16,7 +18,9 @@ VARIANTS = {
     "stablenet-dataset-epoch": ("stablenet", {"solve": "dataset", "collect": "epoch"}),
 }
 # (Method, family) -> how a method refuses a family of backbones it does not support, as a pattern.
-UNSUPPORTED = {}
+UNSUPPORTED = {
+    ("rsc", "vit"): "no known last convolutional maps",
+}
 # Method -> what its tiny run has otherwise, as `--set` takes it: balanced domains, another network.
 RUN_SETTINGS = {}
 

@@ -85,6 +85,6 @@ def test_network_without_maps_is_refused(name, parameters):
 
 
 def test_tokens_are_no_maps():
-    network = build_network("timm/mixer_s16_224", 2, parameters={"img_size": 32, "num_blocks": 1})
+    network = build_network("timm/mixer_s16_224", 2, parameters={"img_size": 32})
     with pytest.raises(UserError, match="expected convolutional maps"):
         network.forward_maps(torch.rand(1, 3, 32, 32))

@@ -1,0 +1,92 @@
+"""JiGen: the network also learns in which order the tiles of a picture were put."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import factorial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
+from stablenet.algorithms.draws import StepDraws
+from stablenet.algorithms.jigsaw import choose_permutations, grey_tiles, shuffle_tiles
+from stablenet.data.pipeline import Batch
+from stablenet.errors import UserError
+from stablenet.models import Network
+from stablenet.models.taps import LAST
+
+
+@dataclass(frozen=True, kw_only=True)
+class JiGenSettings:
+    """Defaults: the method's published code.
+
+    weight: of the jigsaw's loss beside the classes'.   permutations: orders to tell apart, beside the right one.
+    grid: tiles per side.   ordered: share of pictures left in order; the others get any of the orders, the right
+    one included.   grey: probability that a tile loses its colours.
+    """
+
+    weight: float = 0.7
+    permutations: int = 30
+    grid: int = 3
+    ordered: float = 0.9
+    grey: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise UserError(f"method.parameters.weight must be 0 or more, got {self.weight}")
+        if self.grid not in (2, 3):
+            raise UserError(f"method.parameters.grid must be 2 or 3, got {self.grid}")
+        most = factorial(self.grid**2) - 1
+        if not 1 <= self.permutations <= most:
+            raise UserError(f"method.parameters.permutations must lie in 1..{most}, got {self.permutations}")
+        for name in ("ordered", "grey"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"method.parameters.{name} must lie in 0..1, got {getattr(self, name)}")
+
+
+class JiGen(Algorithm[JiGenSettings]):
+    r"""min 1/n Σ CE(g(f(z_i)), y_i) + α·CE(h(f(z_i)), p_i): z_i is image i in the order p_i of its tiles, g the
+    classifier, h a second linear one over the 31 orders.
+
+    After Carlucci et al., Domain Generalization by Solving Jigsaw Puzzles, CVPR 2019, and its published code: one
+    pass serves both losses, and shuffled pictures are classified too. Departures: the permutations are drawn anew, as
+    far apart as can be, the right order among them; tiles are made grey after normalisation, which is exact where
+    all channels have the same mean and deviation; a picture's side need not be a multiple of the grid: a margin of
+    one or two pixels then stays in place.
+    """
+
+    title = "a second classifier tells how a picture's tiles were put"
+    settings_type = JiGenSettings
+    orders: Tensor
+
+    def __init__(self, network: Network, settings: JiGenSettings, context: Context) -> None:
+        super().__init__(network, settings, context)
+        network.tap([LAST])
+        self.jigsaw = nn.Linear(network.width, settings.permutations + 1)
+        self.draws = StepDraws(context.seed)
+        self.register_buffer("orders", torch.tensor(choose_permutations(settings.grid**2, settings.permutations)))
+
+    def loss(self, batch: Batch) -> StepOutput:
+        images, order = self.make_puzzles(batch)
+        logits, features = self.run_network(images)
+        per_sample, accuracy = classify(logits, batch.y)
+        guess = self.jigsaw(features[LAST])
+        puzzle = functional.cross_entropy(guess.float(), order, reduction="none")
+        solved = (guess.detach().argmax(1) == order).float().mean()
+        told = {"accuracy": accuracy, "jigsaw_accuracy": solved}
+        return StepOutput(per_sample + self.settings.weight * puzzle, None, told)
+
+    def make_puzzles(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The batch's images in a drawn order of their tiles, and which (b,); 0 is the right one."""
+        settings, images = self.settings, batch.x
+        if images.shape[-1] < settings.grid:
+            raise UserError(f"JiGen cuts images into {settings.grid} × {settings.grid} tiles: too many for their size")
+        keep, which, *tiles = self.draws(batch.index, 2 + settings.grid**2).unbind(1)
+        order = torch.where(keep < settings.ordered, 0, (which * len(self.orders)).long())
+        if settings.ordered < 1:
+            images = shuffle_tiles(images, self.orders[order], settings.grid)
+        if settings.grey > 0:
+            images = grey_tiles(images, torch.stack(tiles, 1) < settings.grey, settings.grid)
+        return images, order
