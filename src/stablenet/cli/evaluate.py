@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
     rule: Annotated[
-        str, typer.Option(help="Which epoch's model: source-validation, last, or oracle (looks at the target).")
+        str, typer.Option(help="Which model: source-validation, last, averaged, or oracle (looks at the target).")
     ] = "source-validation",
     part: Annotated[
         list[str] | None, typer.Option(help="Part of the split, as often as wanted; by default test.")

@@ -17,7 +17,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder; by default `export` in the run's.")
     ] = None,
-    rule: Annotated[str, typer.Option(help="Which epoch's model: source-validation, last or oracle.")] = (
+    rule: Annotated[str, typer.Option(help="Which model: source-validation, last, averaged or oracle.")] = (
         "source-validation"
     ),
 ) -> None:

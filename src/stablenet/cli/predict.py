@@ -25,7 +25,7 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; by default CSV is printed.")
     ] = None,
-    rule: Annotated[str, typer.Option(help="Which epoch's model: source-validation, last or oracle.")] = (
+    rule: Annotated[str, typer.Option(help="Which model: source-validation, last, averaged or oracle.")] = (
         "source-validation"
     ),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",

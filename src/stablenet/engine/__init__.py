@@ -10,6 +10,7 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
     timing.jsonl             seconds and images per second of every epoch, and what device and versions did it
     best.safetensors         the model of the epoch with the best source validation (`records.validation_rank`)
     last.safetensors         the model after the last epoch
+    averaged.safetensors     the model of averaged weights, only with `train.averaging=swad`
     epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
     checkpoint.safetensors   everything an unfinished run needs to go on; gone when it has finished
     status.json              {"state": "running" | "interrupted" | "failed" | "finished", "reason", "epoch", "step"}
@@ -23,6 +24,9 @@ RECORDS, by "kind":
     epoch   after every epoch: epoch (from 1), step, learning_rate, train {loss, accuracy, diagnostics},
             validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count},
             or null where the split has no validation part; per_domain only for up to 20 domains
+    averaging  with `train.averaging=swad`, every `train.swad.every` steps: step, epoch, validation_loss, threshold,
+            kept (first and last step averaged for certain, null before the window opens), ended
+    averaged   at its end: epoch, step, first_step, last_step, converged (whether a window was found), validation
     end     epoch, step, best_epoch
 A line of oracle.jsonl is {"kind": "oracle", "epoch", "test": {…as validation}}.
 
@@ -30,7 +34,7 @@ After training, a model comes back with
 
     run = load_run(path)            # .config, .manifest, .records, .status, .classes
     run.model                       # the best model in eval mode: images (b, 3, s, s) -> logits (b, classes)
-    run.load_model("last")          # "best", "last" or an epoch's number
+    run.load_model("last")          # "best", "last", "averaged" or an epoch's number
     run.transform                   # pixels (b, H, W, 3) uint8, keys -> images (b, 3, s, s), as in validation
     run.open_part("test", root)     # `Samples` of a part, for a `Loader`; root: where the source lies
 

@@ -15,6 +15,7 @@ from stablenet.fields import read_fields
 Rate = Literal["constant", "steps", "cosine"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
+Averages = Literal["none", "swad"]
 HASH_DIGITS = 12  # of the hash in a run folder's name
 
 
@@ -63,12 +64,33 @@ class MethodConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SwadConfig:
+    """Used with averaging="swad".   every: steps between two looks at the source validation loss.
+    n_converge: looks without a smaller loss after which the window opens.   n_tolerance: looks beyond the threshold
+    that end it.   tolerance_ratio: how far the threshold lies above the loss at the start, as a share of it.
+    """
+
+    every: int = 100  # its paper, for PACS; 50 for VLCS
+    n_converge: int = 3
+    n_tolerance: int = 6
+    tolerance_ratio: float = 0.3  # its paper; 0.2 for VLCS
+
+    def __post_init__(self) -> None:
+        _require(self.every >= 1, "train.swad.every", "at least 1", self.every)
+        _require(self.n_converge >= 1, "train.swad.n_converge", "at least 1", self.n_converge)
+        least = f"at least n_converge, {self.n_converge}"
+        _require(self.n_tolerance >= self.n_converge, "train.swad.n_tolerance", least, self.n_tolerance)
+        _require(self.tolerance_ratio >= 0, "train.swad.tolerance_ratio", "0 or more", self.tolerance_ratio)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """batch_size: of all processes together.   max_steps: stop there, even inside an epoch.
     schedule: constant; steps (times `decay` at the `milestones`, epochs from 0); cosine (to zero, over all steps).
     precision: auto is bf16 on a GPU, else 32.   balance_domains: every batch has equally many of every domain.
     drop_last: leave out a short last batch; shapes then stay the same, which CUDA graphs need.
     log_every: steps between two step records.   sync_batchnorm: one statistic over all GPUs.
+    averaging: swad also keeps a model of averaged weights, beside any method.   swad: how.
     """
 
     epochs: int = 30
@@ -87,6 +109,8 @@ class TrainConfig:
     drop_last: bool = True
     log_every: int = 50
     sync_batchnorm: bool = True
+    averaging: Averages = "none"
+    swad: SwadConfig = field(default_factory=SwadConfig)
 
     def __post_init__(self) -> None:
         _require(self.epochs >= 1, "train.epochs", "at least 1", self.epochs)
@@ -136,6 +160,8 @@ def fingerprint(config: RunConfig, manifest_hash: str = "", weights_hash: str = 
     """What the hash is taken of: files by their contents, so that it is the same on every machine."""
     plain = config.plain()
     del plain["label"]
+    if config.train.averaging == "none":
+        del plain["train"]["averaging"], plain["train"]["swad"]  # nothing reads them
     if config.data.manifest:
         kept = ("store_size", "image_size", "augment", "augmentation", "mean", "std")
         plain["data"] = {"manifest": manifest_hash, **{name: plain["data"][name] for name in kept}}

@@ -7,9 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from stablenet.engine.averaging import Averaging
 from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, save_tensors, take
 from stablenet.engine.session import Session
 from stablenet.engine.totals import Totals
+from stablenet.models import Network
 
 
 @dataclass
@@ -28,7 +30,7 @@ class Position:
     oracle: int = 0
 
 
-def save_checkpoint(session: Session, position: Position, totals: Totals) -> None:
+def save_checkpoint(session: Session, position: Position, totals: Totals, averaging: Averaging | None) -> None:
     """Everything needed to go on from here as if nothing had happened."""
     tensors: dict[str, Tensor] = {f"method/{k}": v for k, v in session.algorithm.state_dict().items()}
     meta: dict[str, Any] = {"position": _plain(position), "optimizers": {}}
@@ -37,25 +39,33 @@ def save_checkpoint(session: Session, position: Position, totals: Totals) -> Non
         tensors |= flat
     sums, meta["totals"] = totals.state()
     tensors |= {f"totals/{name}": tensor for name, tensor in sums.items()}
+    if averaging is not None:
+        means, meta["averaging"] = averaging.state()
+        tensors |= {f"averaging/{name}": tensor for name, tensor in means.items()}
     save_tensors(session.folder.checkpoint, tensors, meta)
 
 
-def restore_checkpoint(session: Session, totals: Totals) -> Position:
+def restore_checkpoint(session: Session, totals: Totals, averaging: Averaging | None) -> Position:
     """Put the session back to where its checkpoint was written."""
     tensors, meta = load_tensors(session.folder.checkpoint)
     session.algorithm.load_state_dict(take(tensors, "method"))
     for name, optimizer in _optimizers(session).items():
         restore_optimizer(optimizer, f"optimizer/{name}", tensors, meta["optimizers"][name])
     totals.restore(take(tensors, "totals"), meta["totals"])
+    if averaging is not None:
+        averaging.restore(take(tensors, "averaging"), meta["averaging"])
     position = Position(**meta["position"])
     rank = position.best_rank
     position.best_rank = (float("-inf"), 0.0) if rank is None else (rank[0], rank[1])
     return position
 
 
-def save_model(session: Session, which: str | int) -> None:
-    """What is kept after training: the predictor's weights, and how its body differs from its family's."""
-    predictor = session.algorithm.predictor()
+def save_model(session: Session, which: str | int, predictor: Network | None = None) -> None:
+    """What is kept after training: the predictor's weights, and how its body differs from its family's.
+
+    predictor: in place of the method's own.
+    """
+    predictor = predictor or session.algorithm.predictor()
     meta = {"adaptation": session.algorithm.network.adaptation}
     save_tensors(session.folder.model(which), predictor.state_dict(), meta)
 

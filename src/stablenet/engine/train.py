@@ -8,6 +8,7 @@ from typing import Any
 
 from stablenet.data.order import order_epoch
 from stablenet.data.pipeline import Batch, Loader
+from stablenet.engine.averaging import Averaging, make_averaging
 from stablenet.engine.config import RunConfig
 from stablenet.engine.curves import Curves
 from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
@@ -65,10 +66,11 @@ class Training:
         self._session, self._watcher, self._stop = session, watcher, stop
         self._config = session.config.train
         self._totals = Totals(session.device, session.fabric.world_size)
+        self._averaging = make_averaging(session)
         self._position = Position()
         fresh = not session.folder.checkpoint.exists()
         if not fresh:
-            self._position = restore_checkpoint(session, self._totals)
+            self._position = restore_checkpoint(session, self._totals, self._averaging)
         self._records = Lines(session.folder.records, self._position.records) if session.first else None
         self._oracle = Lines(session.folder.oracle, self._position.oracle) if session.target and session.first else None
         self._timing = Timing(session)
@@ -134,7 +136,15 @@ class Training:
         if logged:
             values = self._totals.latest()
             self._record({"kind": "step", "step": position.step, "epoch": position.epoch + 1, **values})
+        if self._averaging is not None and self._averaging.take(position.step):
+            self._judge_average(self._averaging)
         self._watcher.step(position.step, position.epoch + 1, self._totals)
+
+    def _judge_average(self, averaging: Averaging) -> None:
+        self._check_finite()
+        assert self._session.validation is not None
+        figures = self._evaluate(self._session.validation, self._session.algorithm.validator)
+        self._record(averaging.judge(self._position.epoch + 1, figures["loss"]))
 
     def _end_epoch(self) -> None:
         session, position, validation = self._session, self._position, self._session.validation
@@ -189,12 +199,27 @@ class Training:
 
     def _finish(self) -> None:
         session, position = self._session, self._position
+        if session.first:
+            save_model(session, "last")
+        self._keep_average()
         if not session.first:
             return
-        save_model(session, "last")
         self._record({"kind": "end", "epoch": position.epoch, "step": position.step, "best_epoch": position.best_epoch})
         self._set_status(FINISHED)
         session.folder.checkpoint.unlink(missing_ok=True)
+
+    def _keep_average(self) -> None:
+        """Another model beside the best and the last; all processes take part."""
+        session, position = self._session, self._position
+        if self._averaging is None:
+            return
+        predictor, told = self._averaging.install(position.step)
+        if session.first:
+            save_model(session, "averaged", predictor)
+        assert session.validation is not None
+        figures = self._evaluate(session.validation, lambda: lambda batch: predictor(batch.x))
+        end = {"epoch": position.epoch, "step": position.step}
+        self._record({"kind": "averaged", **end, **told, "validation": figures})
 
     def _checkpoint(self) -> None:
         """Never on a loss that was not finite: the one before is the last good one."""
@@ -203,7 +228,7 @@ class Training:
         if self._records is not None:
             position.records = self._records.sync()
             position.oracle = self._oracle.sync() if self._oracle else 0
-            save_checkpoint(self._session, position, self._totals)
+            save_checkpoint(self._session, position, self._totals, self._averaging)
             self._set_status(RUNNING)
         self._timing.checkpoint_done()
 

@@ -73,11 +73,12 @@ def evaluate_run(
 
 
 def load_chosen(run: Run, rule: str = DEFAULT_RULE) -> tuple[Network, Choice]:
-    """The model of the epoch a rule chooses; "best" and "last" are always kept, others with `--keep-epochs`."""
+    """The model a rule chooses; that of the best and of the last epoch are always kept, others with `--keep-epochs`."""
     records = run.records
     choice = select_epoch(rule, records, run.oracle)
     kept = {select_epoch(name, records).epoch: which for name, which in (("last", "last"), (DEFAULT_RULE, "best"))}
-    return run.load_model(kept.get(choice.epoch, choice.epoch)), choice
+    which = "averaged" if choice.rule.reads == "averaged" else kept.get(choice.epoch, choice.epoch)
+    return run.load_model(which), choice
 
 
 def _record(evaluation: Evaluation) -> None:

@@ -11,6 +11,7 @@ from stablenet.errors import UserError
 from stablenet.registry import Registry
 
 Record: TypeAlias = Mapping[str, Any]
+Kind: TypeAlias = Literal["epoch", "oracle", "averaged"]
 DEFAULT_RULE = "source-validation"
 
 
@@ -19,12 +20,13 @@ class SelectionRule:
     """rank: how good an epoch's record is; of equal ones the earliest epoch is taken.
 
     reads: the kind of record it is shown. Rules that read "epoch" never see a figure of the target; a rule that reads
-    "oracle" looks at nothing else, and its results belong in a table of their own.
+    "oracle" looks at nothing else, and its results belong in a table of their own. What reads "averaged" takes the one
+    model of averaged weights, recorded with the last epoch.
     """
 
     name: str
     title: str
-    reads: Literal["epoch", "oracle"]
+    reads: Kind
     rank: Callable[[Record], tuple[float, ...]]
 
     @property
@@ -43,7 +45,7 @@ class Choice:
 RULES: Registry[SelectionRule] = Registry("selection rule")
 
 
-def _add(name: str, title: str, reads: Literal["epoch", "oracle"], rank: Callable[[Record], tuple[float, ...]]) -> None:
+def _add(name: str, title: str, reads: Kind, rank: Callable[[Record], tuple[float, ...]]) -> None:
     RULES.add(name, SelectionRule(name=name, title=title, reads=reads, rank=rank))
 
 
@@ -57,6 +59,7 @@ def _rank_by_target(record: Record) -> tuple[float, ...]:
 
 _add(DEFAULT_RULE, "best accuracy on images held out of the training domains", "epoch", validation_rank)
 _add("last", "the last epoch", "epoch", _rank_last)
+_add("averaged", "weights averaged over the valley of the source validation loss (SWAD)", "averaged", _rank_last)
 _add("oracle", "best accuracy on the target itself: no result, only a bound", "oracle", _rank_by_target)
 
 
@@ -76,4 +79,6 @@ def _explain_nothing(rule: SelectionRule) -> str:
             "the rule 'oracle' needs target figures of every epoch, and this run has none: "
             f"train again with target figures asked for, or choose the rule {DEFAULT_RULE!r}"
         )
+    if rule.reads == "averaged":
+        return "this run has no averaged weights: train it with train.averaging=swad, or choose another rule"
     return "this run has not finished an epoch: go on with `stablenet train --resume` before a model is selected"
