@@ -64,5 +64,5 @@ def test_what_is_missing_is_said():
         select_epoch("last", [{"kind": "start"}])
     with pytest.raises(UserError, match="needs target figures"):
         select_epoch("oracle", RECORDS)
-    with pytest.raises(UserError, match="known are last, oracle, source-validation"):
+    with pytest.raises(UserError, match="known are averaged, last, oracle, source-validation"):
         select_epoch("best", RECORDS)
