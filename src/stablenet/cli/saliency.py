@@ -75,11 +75,12 @@ def _summarise(gallery: Gallery) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("run", "on the object", "other noise", "shuffled", "sanity check", title="saliency")
+    table = Table("run", "on the object", "other noise", "random network", "sanity check", title="saliency")
     for view in gallery.views:
         share = "–" if view.mean_share is None else f"{100 * view.mean_share:.1f} %"
         passed = "[green]passed[/]" if view.sanity.passed else "[red]failed[/]"
-        agreement = (f"{value:.2f}" for value in (view.sanity.repeated, view.sanity.shuffled))
+        found = (view.sanity.repeated, view.sanity.randomised)
+        agreement = ("–" if value is None else f"{value:.2f}" for value in found)
         table.add_row(escape(view.run.path.name), share, *agreement, passed)
     if gallery.area is not None:
         table.caption = f"the object covers {100 * gallery.area:.1f} % of the images"

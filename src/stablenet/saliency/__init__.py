@@ -1,9 +1,9 @@
-"""Where a network looks: smoothed gradients of runs side by side, checked against shuffled networks."""
+"""Where a network looks: smoothed gradients of runs side by side, checked against random networks."""
 
 from stablenet.saliency.maps import SaliencySettings, smooth_gradients
 from stablenet.saliency.masks import share_on_object
 from stablenet.saliency.panels import Gallery, Panel, look
-from stablenet.saliency.sanity import Sanity, check_maps, shuffle_parameters
+from stablenet.saliency.sanity import Sanity, check_maps, randomise_parameters
 from stablenet.saliency.subjects import Subjects, choose_subjects, read_subjects
 from stablenet.saliency.views import View
 
@@ -17,8 +17,8 @@ __all__ = [
     "check_maps",
     "choose_subjects",
     "look",
+    "randomise_parameters",
     "read_subjects",
     "share_on_object",
-    "shuffle_parameters",
     "smooth_gradients",
 ]

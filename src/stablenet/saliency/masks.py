@@ -21,10 +21,10 @@ INK = 64  # of 255: fainter ink is smoothing at the border of a stroke
 def share_on_object(maps: Tensor, masks: Tensor) -> Tensor:
     """Share of every map's saliency on its object.   maps: (n, s, s).   masks: (n, s, s) bool.   Returns (n,).
 
-    Compare it with the object's share of the area, `masks.float().mean((1, 2))`: a flat map has just that.
+    NaN where a map is zero everywhere: a network whose units are all off there looks at nothing. Compare a
+    share with the object's share of the area, `masks.float().mean((1, 2))`: a flat map has just that.
     """
-    total = maps.sum((1, 2))
-    return (maps * masks).sum((1, 2)) / total.clamp_min(torch.finfo(maps.dtype).tiny)
+    return (maps * masks).sum((1, 2)) / maps.sum((1, 2))
 
 
 def find_digit_masks(run: Run, ids: Sequence[str], root: Path | None) -> Tensor | None:

@@ -21,9 +21,12 @@ _BRIGHTEST = 0.99  # quantile of a map that is drawn at full brightness; single 
 
 @dataclass(frozen=True)
 class Glance:
-    """One map on a panel.   uri: its picture.   right: None where the class is not known."""
+    """One map on a panel.   uri: its picture.   blank: the map is zero everywhere.
+    right: None where the class is not known.   share: None where it is blank or the object is not known.
+    """
 
     uri: str
+    blank: bool
     predicted: str
     probability: float
     right: bool | None
@@ -103,10 +106,11 @@ def _glance(view: View, number: int, label: str) -> Glance:
     predicted = view.run.classes[int(view.predicted[number])]
     return Glance(
         uri=encode_image(colour_map(view.maps[number])),
+        blank=not bool(view.maps[number].any()),
         predicted=predicted,
         probability=float(view.probability[number]),
         right=predicted == label if label else None,
-        share=None if view.shares is None else float(view.shares[number]),
+        share=None if view.shares is None or view.shares[number].isnan() else float(view.shares[number]),
     )
 
 

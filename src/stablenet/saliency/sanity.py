@@ -1,6 +1,6 @@
 """Does a map show what the network has learned? (Adebayo et al., Sanity checks for saliency maps, NeurIPS 2018)
 
-A map that stays the same when the parameters are shuffled shows the picture's edges, not the network.
+A map that stays the same when the parameters are drawn anew shows the picture's edges, not the network.
 """
 
 from __future__ import annotations
@@ -19,46 +19,54 @@ MapMaker = Callable[[nn.Module, int], Tensor]  # a network and a seed for the no
 
 @dataclass(frozen=True)
 class Sanity:
-    """Mean rank correlations over the images.
+    """Mean rank correlations over the images whose maps are not zero everywhere; None where all are.
 
     repeated: of two maps of the same network with other noise, what agreement can be expected at best.
-    shuffled: of the network's map with that of the same network after its parameters were shuffled.
+    randomised: of the network's map with that of the same network with random parameters.
     """
 
-    repeated: float
-    shuffled: float
+    repeated: float | None
+    randomised: float | None
 
     @property
     def passed(self) -> bool:
         """The maps lose at least half of their agreement with the parameters."""
-        return self.shuffled <= self.repeated / 2
+        if self.repeated is None or self.randomised is None:
+            return False
+        return self.randomised <= self.repeated / 2
 
 
 def check_maps(model: nn.Module, maps: Tensor, make_maps: MapMaker, seed: int = 0) -> Sanity:
-    """Compare the maps (n, s, s) of a network with those of other noise and of shuffled parameters."""
+    """Compare the maps (n, s, s) of a network with those of other noise and of random parameters."""
     return Sanity(
-        repeated=float(rank_correlation(maps, make_maps(model, seed + 1)).mean()),
-        shuffled=float(rank_correlation(maps, make_maps(shuffle_parameters(model, seed), seed)).mean()),
+        repeated=_mean(rank_correlation(maps, make_maps(model, seed + 1))),
+        randomised=_mean(rank_correlation(maps, make_maps(randomise_parameters(model, seed), seed))),
     )
 
 
-def shuffle_parameters(model: Model, seed: int) -> Model:
-    """A copy whose parameters have the same values in other places, tensor by tensor."""
+def randomise_parameters(model: Model, seed: int) -> Model:
+    """A copy with weights drawn anew, of mean zero and the same size; vectors (biases, norms) are shuffled.
+
+    Shuffled weights would do for most networks, but where their mean is far below zero no unit stays on.
+    """
     generator = torch.Generator().manual_seed(seed)
     copy = deepcopy(model)
     with torch.no_grad():
         for parameter in copy.parameters():
-            order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
-            parameter.copy_(parameter.flatten()[order].view_as(parameter))
+            if parameter.ndim > 1:
+                drawn = torch.randn(parameter.shape, generator=generator).to(parameter)
+                parameter.copy_(drawn * parameter.square().mean().sqrt())
+            else:
+                order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+                parameter.copy_(parameter.flatten()[order].view_as(parameter))
     return copy
 
 
 def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Spearman's of every pair of maps (n, s, s): (n,), −1 to 1."""
+    """Spearman's of every pair of maps (n, s, s): (n,), −1 to 1, NaN where a map has one value only."""
     ranks = [_rank(maps.flatten(1).double()) for maps in (first, second)]
     a, b = (rank - rank.mean(1, keepdim=True) for rank in ranks)
-    lengths = a.square().sum(1).sqrt() * b.square().sum(1).sqrt()
-    return (a * b).sum(1) / lengths.clamp_min(torch.finfo(torch.float64).tiny)
+    return (a * b).sum(1) / (a.square().sum(1) * b.square().sum(1)).sqrt()
 
 
 def _rank(values: Tensor) -> Tensor:
@@ -69,3 +77,8 @@ def _rank(values: Tensor) -> Tensor:
         last = counts.cumsum(0).double()
         ranks.append((last - (counts.double() - 1) / 2)[inverse])
     return torch.stack(ranks)
+
+
+def _mean(values: Tensor) -> float | None:
+    known = values[~values.isnan()]
+    return float(known.mean()) if len(known) else None

@@ -28,7 +28,7 @@ class View:
     """What a run sees in n images.
 
     maps: (n, s, s) of the predicted class.   predicted: (n,) class.   probability: (n,) of it.   epoch: of the model.
-    shares: (n,) of the saliency on the object, None where the object is not known.
+    shares: (n,) of the saliency on the object, NaN where a map is zero, None where the object is not known.
     """
 
     run: Run
@@ -41,7 +41,9 @@ class View:
 
     @property
     def mean_share(self) -> float | None:
-        return None if self.shares is None else float(self.shares.mean())
+        """Over the maps that are not zero everywhere; None where there are none, or the object is not known."""
+        known = torch.empty(0) if self.shares is None else self.shares[~self.shares.isnan()]
+        return float(known.mean()) if len(known) else None
 
 
 def view_images(
