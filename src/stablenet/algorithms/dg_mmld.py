@@ -36,7 +36,7 @@ class DGMMLDSettings:
     taps: tuple[str, ...] = ("stage1", "stage2")
     adversary: float = 1.0
     entropy: float = 1.0
-    head_rate: float = 10.0
+    head_rate: float = 1.0  # 10 in the recipes with a pretrained body, as published
 
     def __post_init__(self) -> None:
         if self.pseudo_domains < 2:
