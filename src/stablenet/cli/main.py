@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from stablenet._version import __version__
-from stablenet.cli import data, table
+from stablenet.cli import bench, data, table
 from stablenet.cli.demo import demo
+from stablenet.cli.diagnose import diagnose
 from stablenet.cli.evaluate import evaluate
 from stablenet.cli.export import export
 from stablenet.cli.list import list_parts
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 app.add_typer(table.app, name="table")
 app.command()(train)
 app.command()(evaluate)
@@ -34,6 +36,7 @@ app.command()(export)
 app.command()(saliency)
 app.command()(runs)
 app.command()(demo)
+app.command()(diagnose)
 app.command("list")(list_parts)
 
 

@@ -1,0 +1,187 @@
+"""A diagnosis of a table: which columns depend on the label and on each other, and what weights could undo.
+
+In a table every column may be a cause, so the weights are those of `stablenet table fit`: they make the columns
+independent of each other, not of the label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from stablenet.diagnose.context import ContextFindings, study_context
+from stablenet.diagnose.findings import Column, Diagnosis, Pair
+from stablenet.diagnose.telling import measure_telling, one_hot
+from stablenet.diagnose.verdict import SIGNIFICANT, judge_table
+from stablenet.diagnose.weigh import PENALTIES, Trade, share_effective
+from stablenet.errors import UserError
+from stablenet.independence import independence_test, pairwise_independence_test
+from stablenet.registry import unknown_name
+from stablenet.tables.base import MAX_CORRELATION
+from stablenet.tables.encode import Array, Encoding, encode, learn_encoding, read_table
+from stablenet.tables.estimators import StableClassifier
+from stablenet.tables.functions import FunctionSettings, draw_functions, prepare_statistic
+from stablenet.tables.report import guess_task
+from stablenet.tables.weights import SolveSettings, solve_table
+
+FIFTHS = ("lowest fifth", "second fifth", "middle fifth", "fourth fifth", "highest fifth")
+ROWS_TESTED = 5000  # of a large table, for the tests of single columns and pairs
+STRONG_PAIR = 0.1  # weaker dependence of two columns is nothing to undo
+MOST_SHOWN = 30
+FEWEST = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableChoices:
+    """label: the column to predict.   context: a column that names the context.   leave_out: columns not looked at."""
+
+    label: str
+    context: str | None = None
+    leave_out: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def diagnose_table(
+    frame: pd.DataFrame,
+    choices: TableChoices,
+    name: str = "table",
+    report: Callable[[str, int, int], None] | None = None,
+) -> Diagnosis:
+    """The same questions as for images, with the table's own columns as features."""
+    x, codes, classes, notes = _split(frame, choices)
+    y = torch.from_numpy(codes)
+    design, encoding = _encode(x)
+    trades, weights = _weigh(design, encoding, choices.seed, report)
+    numbers = _number_columns(design, encoding)
+    columns = _test_columns(numbers, encoding, y, choices.seed)
+    pairs, count = _test_pairs(numbers, encoding, choices.seed)
+    context = _study(frame, choices, y, design, weights)
+    return Diagnosis(
+        name=name,
+        classes=classes,
+        y=y,
+        features=f"the {x.shape[1]} columns of the table",
+        whole=measure_telling(torch.from_numpy(design), one_hot(y)),
+        trades=tuple(trades),
+        weights=weights,
+        context=context,
+        columns=tuple(columns),
+        pairs=tuple(pairs),
+        rows=tuple(_describe_rows(x)),
+        notes=tuple(notes),
+        verdict=judge_table(len(pairs), count, trades[-1], context),
+    )
+
+
+def _split(frame: pd.DataFrame, choices: TableChoices) -> tuple[pd.DataFrame, Array, tuple[str, ...], list[str]]:
+    named = [choices.label, *([choices.context] if choices.context else []), *choices.leave_out]
+    for column in named:
+        if column not in frame.columns:
+            raise UserError(unknown_name("column", column, map(str, frame.columns)))
+    gaps = frame.columns[frame.isna().any()].difference(list(choices.leave_out))
+    if len(gaps):
+        raise UserError(f"missing values in {', '.join(map(str, gaps))}: fill them, or --leave-out those columns")
+    x = frame.drop(columns=named)
+    if x.shape[1] < 2 or len(frame) < FEWEST:
+        raise UserError(f"the table has {len(frame)} rows and {x.shape[1]} columns to look at: 50 and 2 are needed")
+    return (x, *_read_label(frame[choices.label]))
+
+
+def _read_label(label: pd.Series[Any]) -> tuple[Array, tuple[str, ...], list[str]]:
+    """Codes (n,), class names and notes; numbers are cut into fifths, so that one way serves both."""
+    if guess_task(label) == "regression":
+        codes = pd.qcut(label, len(FIFTHS), labels=False, duplicates="drop").to_numpy(np.int64)
+        _, codes = np.unique(codes, return_inverse=True)
+        return codes, FIFTHS[: codes.max() + 1], [f"{label.name} is a number: it was cut into fifths"]
+    codes, names = pd.factorize(label, sort=True)
+    if len(names) < 2:
+        raise UserError(f"the column {label.name!r} holds one value: there is nothing to predict")
+    return codes.astype(np.int64), tuple(map(str, names)), []
+
+
+def _encode(x: pd.DataFrame) -> tuple[Array, Encoding]:
+    owner = StableClassifier()
+    table = read_table(owner, x, "auto", reset=True)
+    encoding = learn_encoding(owner, table, "auto", np.full(len(x), 1 / len(x)))
+    return encode(owner, table, encoding), encoding
+
+
+def _weigh(
+    design: Array, encoding: Encoding, seed: int, report: Callable[[str, int, int], None] | None
+) -> tuple[list[Trade], torch.Tensor]:
+    ones = np.ones(len(design))
+    functions = draw_functions(encoding, FunctionSettings(seed=seed))
+    statistic = prepare_statistic(design, encoding, functions, ones, MAX_CORRELATION)
+    before = float(statistic.value_and_gradient(torch.from_numpy(ones))[0])
+    trades, weights = [], torch.from_numpy(ones)
+    for number, penalty in enumerate(PENALTIES):
+        weights = torch.from_numpy(solve_table(statistic, ones, SolveSettings(penalty=penalty)))
+        after = float(statistic.value_and_gradient(weights)[0])
+        trades.append(Trade(penalty, after / before if before > 0 else 1.0, share_effective(weights)))
+        if report is not None:
+            report("solving weights", number + 1, len(PENALTIES))
+    return trades, weights
+
+
+def _number_columns(design: Array, encoding: Encoding) -> Array:
+    """One number per column of the table (n, m); a category enters by its place."""
+    columns = [
+        design[:, block.columns].argmax(1) if block.categories else design[:, block.start] for block in encoding.blocks
+    ]
+    return np.column_stack(columns).astype(np.float64)
+
+
+def _draw_rows(count: int, seed: int) -> Array:
+    return np.random.default_rng(seed).permutation(count)[:ROWS_TESTED]
+
+
+def _test_columns(numbers: Array, encoding: Encoding, y: torch.Tensor, seed: int) -> list[Column]:
+    rows = _draw_rows(len(numbers), seed)
+    labels = one_hot(y)[rows]
+    labels = labels[:, labels.sum(0) > 0]
+    result = independence_test(numbers[rows], labels, method="asymptotic", adjustment="holm")
+    strengths, p_values = result.strength.amax(1).tolist(), result.p_value.amin(1).tolist()
+    found = [
+        Column(block.name, strength, p) for block, strength, p in zip(encoding.blocks, strengths, p_values, strict=True)
+    ]
+    return sorted(found, key=lambda column: -column.strength)[:MOST_SHOWN]
+
+
+def _test_pairs(numbers: Array, encoding: Encoding, seed: int) -> tuple[list[Pair], int]:
+    """Pairs that plainly depend on each other, strongest first, and the number of all pairs."""
+    result = pairwise_independence_test(numbers[_draw_rows(len(numbers), seed)])
+    names = [block.name for block in encoding.blocks]
+    pairs = [
+        Pair(names[i], names[j], float(result.strength[i, j]), float(result.p_value[i, j]))
+        for i in range(len(names))
+        for j in range(i + 1, len(names))
+    ]
+    plain = [pair for pair in pairs if pair.p_value <= SIGNIFICANT and pair.strength >= STRONG_PAIR]
+    return sorted(plain, key=lambda pair: -pair.strength), len(pairs)
+
+
+def _study(
+    frame: pd.DataFrame, choices: TableChoices, y: torch.Tensor, design: Array, weights: torch.Tensor
+) -> ContextFindings | None:
+    if choices.context is None:
+        return None
+    codes, names = pd.factorize(frame[choices.context].astype(str), sort=True)
+    if len(names) < 2:
+        raise UserError(f"the context column {choices.context!r} holds one value: at least two are needed")
+    context = torch.from_numpy(codes.astype(np.int64))
+    return study_context(tuple(map(str, names)), context, y, torch.from_numpy(design), weights)
+
+
+def _describe_rows(x: pd.DataFrame) -> list[str]:
+    """The first few columns of every row, short enough for a page."""
+    shown = x.iloc[:, :6]
+    columns = [
+        [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for value in shown[name]]
+        for name in shown
+    ]
+    return [" · ".join(parts) for parts in zip(*columns, strict=True)]

@@ -1,0 +1,45 @@
+"""How much of the dependence weights could remove, and what that costs in effective samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stablenet.weighting import effective_sample_size, solve_dataset
+
+PENALTIES = (0.5, 0.1, 0.02)  # the last is that of the preset `recommended`
+STEPS, TOLERANCE = 300, 0.02  # the problem is solved once here, so it is solved well
+
+
+@dataclass(frozen=True)
+class Trade:
+    """left: share of the dependence that stays.   ess: effective sample size as a share of the samples."""
+
+    penalty: float
+    left: float
+    ess: float
+
+
+def weigh_labels(
+    axes: Tensor, y: Tensor, progress: Callable[[int, int], None] | None = None
+) -> tuple[list[Trade], Tensor]:
+    """Weights that make features independent of the label, gentle to firm; the weights (n,) are the firmest ones.
+
+    axes: (n, k) principal axes of standardised features.   y: (n,) int64.
+    """
+    trades, weights = [], torch.ones(len(axes))
+    for number, penalty in enumerate(PENALTIES):
+        solution = solve_dataset(axes.float(), y, scaling="none", penalty=penalty, steps=STEPS, tolerance=TOLERANCE)
+        before, after = solution.dependence.tolist()
+        weights = solution.weights
+        trades.append(Trade(penalty, after / before if before > 0 else 1.0, share_effective(weights)))
+        if progress is not None:
+            progress(number + 1, len(PENALTIES))
+    return trades, weights
+
+
+def share_effective(weights: Tensor) -> float:
+    return float(effective_sample_size(weights)) / len(weights)
