@@ -1,6 +1,10 @@
 """How the tests over all methods try each of them. A newly registered method is tried as it is, on every family."""
 
 from dataclasses import replace
+from functools import partial
+
+from torch import nn
+from torchvision.models.resnet import BasicBlock, ResNet
 
 from stablenet.algorithms import ALGORITHMS
 from stablenet.engine.config import MethodConfig
@@ -8,6 +12,8 @@ from tests.engine.tiny import tiny_config
 
 # Method -> settings that keep the tests small; without an entry a method has its defaults.
 SETTINGS = {
+    "d-sam": {"growth": 1},
+    "epi-fcr": {"warmup": 2},
     "m-ada": {"interval": 0, "autoencoder_epochs": 1, "ascent_steps": 2},
 }
 # Further ways to use a method: name -> (method, settings).
@@ -19,10 +25,14 @@ VARIANTS = {
 }
 # (Method, family) -> how a method refuses a family of backbones it does not support, as a pattern.
 UNSUPPORTED = {
+    ("d-sam", "paper-cnn"): "the residual blocks of a ResNet, and PaperCNN has none",
+    ("d-sam", "vit"): "the residual blocks of a ResNet, and VisionTransformer has none",
     ("rsc", "vit"): "no known last convolutional maps",
 }
 # Method -> what its tiny run has otherwise, as `--set` takes it: balanced domains, another network.
-RUN_SETTINGS = {}
+RUN_SETTINGS = {
+    "d-sam": (f"model.name={__name__}:make_resnet",),
+}
 
 METHODS = {**{name: (name, SETTINGS.get(name, {})) for name in ALGORITHMS}, **VARIANTS}
 SHORT_BATCH = (
@@ -38,3 +48,10 @@ def method_config(case, *settings):
     method, parameters = METHODS[case]
     config = tiny_config(method, *SHORT_BATCH, *RUN_SETTINGS.get(method, ()), *settings)
     return replace(config, method=MethodConfig(name=method, parameters=parameters))
+
+
+def make_resnet(image_size):
+    """Two stages of one block, without BatchNorm: it could not take a single image as small as these."""
+    network = ResNet(BasicBlock, [1, 1, 1, 1], norm_layer=partial(nn.GroupNorm, 1))
+    network.layer3, network.layer4, network.fc = nn.Sequential(), nn.Sequential(), nn.Linear(128, 1)
+    return network

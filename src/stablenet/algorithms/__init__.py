@@ -8,7 +8,9 @@ from typing import Any
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet
 from stablenet.algorithms.cnbb import CNBB
 from stablenet.algorithms.coral import CORAL
+from stablenet.algorithms.d_sam import DSAM
 from stablenet.algorithms.dg_mmld import DGMMLD
+from stablenet.algorithms.epi_fcr import EpiFCR
 from stablenet.algorithms.erm import ERM
 from stablenet.algorithms.focal import Focal
 from stablenet.algorithms.group_dro import GroupDRO
@@ -38,6 +40,8 @@ ALGORITHMS.add("mixup", Mixup)
 ALGORITHMS.add("group-dro", GroupDRO)
 ALGORITHMS.add("irm", IRM)
 ALGORITHMS.add("coral", CORAL)
+ALGORITHMS.add("d-sam", DSAM)
+ALGORITHMS.add("epi-fcr", EpiFCR)
 
 
 def build_algorithm(name: str, parameters: Mapping[str, Any], network: Network, context: Context) -> Algorithm[Any]:
@@ -73,11 +77,13 @@ def build_predictor(
 __all__ = [
     "ALGORITHMS",
     "DGMMLD",
+    "DSAM",
     "ERM",
     "MADA",
     "RSC",
     "Algorithm",
     "Context",
+    "EpiFCR",
     "Focal",
     "JiGen",
     "StableNet",

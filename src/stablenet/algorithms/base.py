@@ -136,7 +136,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         return {}
 
     def trains_predictor(self) -> bool:
-        """Whether the coming steps move the predictor: no, while a method first learns something else."""
+        """Whether the latest step moved the predictor: not yet, where a method first learns something else."""
         return True
 
     def predictor(self) -> Network:
@@ -157,6 +157,15 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     def place_domains(self, domain: Tensor) -> Tensor:
         """Domains (b,) of the split as places (b,) among `training_domains`, from 0; -1 for any other domain."""
         return self._places[domain]
+
+    def split_rows(self, domain: Tensor) -> list[Tensor]:
+        """The rows of each training domain in a batch with domains (b,); empty for those it lacks.
+
+        Their number is needed on the host: the one wait for the device.
+        """
+        place = self.place_domains(domain)
+        counts = torch.bincount(place, minlength=len(self.context.training_domains)).tolist()
+        return list(place.argsort(stable=True).split(counts))
 
     def run_network(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Logits (b, classes) and the tapped features by name."""
