@@ -14,6 +14,7 @@ from tests.engine.tiny import tiny_config
 SETTINGS = {
     "d-sam": {"growth": 1},
     "epi-fcr": {"warmup": 2},
+    "metareg": {"meta_share": 0.5},  # of two epochs one
     "m-ada": {"interval": 0, "autoencoder_epochs": 1, "ascent_steps": 2},
 }
 # Further ways to use a method: name -> (method, settings).
@@ -27,6 +28,7 @@ VARIANTS = {
 UNSUPPORTED = {
     ("d-sam", "paper-cnn"): "the residual blocks of a ResNet, and PaperCNN has none",
     ("d-sam", "vit"): "the residual blocks of a ResNet, and VisionTransformer has none",
+    ("far", "vit"): "stage1 of this backbone has no BatchNorm2d",
     ("rsc", "vit"): "no known last convolutional maps",
 }
 # Method -> what its tiny run has otherwise, as `--set` takes it: balanced domains, another network.

@@ -12,12 +12,14 @@ from stablenet.algorithms.d_sam import DSAM
 from stablenet.algorithms.dg_mmld import DGMMLD
 from stablenet.algorithms.epi_fcr import EpiFCR
 from stablenet.algorithms.erm import ERM
+from stablenet.algorithms.far import FAR
 from stablenet.algorithms.focal import Focal
 from stablenet.algorithms.group_dro import GroupDRO
 from stablenet.algorithms.hsic import HSIC
 from stablenet.algorithms.irm import IRM
 from stablenet.algorithms.jigen import JiGen
 from stablenet.algorithms.m_ada import MADA
+from stablenet.algorithms.metareg import MetaReg
 from stablenet.algorithms.mixup import Mixup
 from stablenet.algorithms.rsc import RSC
 from stablenet.algorithms.stablenet import StableNet
@@ -42,6 +44,8 @@ ALGORITHMS.add("irm", IRM)
 ALGORITHMS.add("coral", CORAL)
 ALGORITHMS.add("d-sam", DSAM)
 ALGORITHMS.add("epi-fcr", EpiFCR)
+ALGORITHMS.add("metareg", MetaReg)
+ALGORITHMS.add("far", FAR)
 
 
 def build_algorithm(name: str, parameters: Mapping[str, Any], network: Network, context: Context) -> Algorithm[Any]:

@@ -93,6 +93,8 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     several_processes: ClassVar[bool] = True
     # Whether it learns from domain labels, which most methods do without: marked by an asterisk wherever it is named.
     uses_domains: ClassVar[bool] = False
+    # Said wherever its figures are shown, where a method is not written from its full description; empty where it is.
+    approximation: ClassVar[str] = ""
 
     def __init__(self, network: Network, settings: S, context: Context) -> None:
         super().__init__()

@@ -1,0 +1,166 @@
+"""MetaReg: a penalty on the classifier's weights, learned so that a step on one domain helps on another."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
+from stablenet.data.counter import combine
+from stablenet.data.pipeline import Batch
+from stablenet.errors import UserError
+from stablenet.models import Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaRegSettings:
+    """meta_share: of the epochs, rounded up, in which the regulariser is learned; the last epoch is never one of them.
+    inner_steps, inner_rate: l and α, the unrolled steps on one domain.   phi_rate: of the steps on φ.
+    strength: factor of R_φ when the pooled model is trained; 0 is ERM.
+    """
+
+    meta_share: float = 0.25  # its paper's share is not known
+    inner_steps: int = 3  # not known either
+    inner_rate: float = 0.1  # of a linear classifier on given features, which bears more than a network
+    phi_rate: float = 0.01
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._require(0 <= self.meta_share < 1, "meta_share", "in [0, 1)")
+        self._require(self.inner_steps >= 1, "inner_steps", "at least 1")
+        self._require(self.inner_rate > 0, "inner_rate", "positive")
+        self._require(self.phi_rate >= 0, "phi_rate", "0 or more")
+        self._require(self.strength >= 0, "strength", "0 or more")
+
+    def _require(self, holds: bool, name: str, expected: str) -> None:
+        if not holds:
+            raise UserError(f"method.parameters.{name} must be {expected}, got {getattr(self, name)}")
+
+
+class MetaReg(Algorithm[MetaRegSettings]):
+    r"""R_φ(θ) = Σ_k φ_k·|θ_k| over the classifier's weights θ, φ learned across domains (Balaji et al., 2018).
+
+    First epochs: shared features ψ and a classifier θ_d for every source d take steps on CE(θ_{d(x)} ∘ ψ(x), y). After
+    each of them two domains a ≠ b are drawn, and from β_0 = θ_a
+
+        β_{i+1} = β_i − α·∇_β [CE_a(β_i) + R_φ(β_i)], i < l,     φ ← max(0, φ − η·∇_φ CE_b(β_l)).
+
+    Further epochs: a fresh pooled model, the predictor, is trained on CE + strength·R_φ(θ) with φ as it is. Until then
+    the predictor is as it was at the start, which is what the records of the first epochs validate.
+
+    Departures, and choices where its rates, l and numbers of steps are not known to us: one step on all domains of a
+    batch in place of one step each; ψ(x) is that of before the step, and all l steps see the same samples; φ starts at
+    0 and is kept from becoming negative, where R_φ would have no minimum; classifiers start as copies of the pooled
+    one. A batch of a single domain leaves φ as it is, and a run of one epoch, with none to spare for φ, is ERM.
+    """
+
+    title = "a penalty on the classifier learned across domains, then a fresh pooled model under it"
+    settings_type = MetaRegSettings
+    uses_domains = True
+    one_plain_pass = False  # the first epochs train another network
+    several_processes = False  # the unrolled steps want a whole batch
+    phi: Tensor
+    learns: Tensor
+    updates: Tensor
+
+    def __init__(self, network: Network, settings: MetaRegSettings, context: Context) -> None:
+        super().__init__(network, settings, context)
+        self.meta_epochs = min(math.ceil(settings.meta_share * context.epochs), context.epochs - 1)
+        self.shared = deepcopy(network.body)
+        pooled = join_head(network.head).detach()
+        self.heads = nn.Parameter(pooled.repeat(len(context.training_domains), 1, 1))
+        self.register_buffer("phi", torch.zeros_like(pooled))
+        self.register_buffer("learns", torch.tensor(self.meta_epochs > 0))  # whether φ does, now
+        self.register_buffer("updates", torch.tensor(0))
+        self._features: Tensor | None = None
+
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+        self.learns.fill_(epoch < self.meta_epochs)
+        if epoch != self.meta_epochs or not self.meta_epochs:
+            return {}
+        return {"mean_phi": float(self.phi.mean()), "largest_phi": float(self.phi.max())}
+
+    def trains_predictor(self) -> bool:
+        return not self.learns
+
+    def loss(self, batch: Batch) -> StepOutput:
+        if self.learns:
+            return self._loss_by_domain(batch)
+        logits, _ = self.run_network(batch.x)
+        per_sample, accuracy = classify(logits, batch.y)
+        regulariser = penalise(join_head(self.network.head), self.phi)
+        told = {"accuracy": accuracy, "regulariser": regulariser.detach()}
+        return StepOutput(per_sample + self.settings.strength * regulariser, None, told)
+
+    def step(self, batch: Batch, stepper: Stepper) -> StepOutput:
+        """In the first epochs φ takes a step of its own, through steps that are thrown away."""
+        output = stepper.loss(batch)
+        stepper.descend(output)
+        if not self.learns:
+            return output
+        meta_loss = self._update_phi(batch)
+        return replace(output, diagnostics={**output.diagnostics, "meta_loss": meta_loss})
+
+    def _loss_by_domain(self, batch: Batch) -> StepOutput:
+        """Every sample through the classifier of its own domain."""
+        features = self.shared(batch.x)
+        with torch.autocast(batch.x.device.type, enabled=False):
+            rows = append_one(features.float())
+            self._features = rows.detach()
+            logits = torch.einsum("bw,bcw->bc", rows, self.heads[self.place_domains(batch.domain)])
+            per_sample, accuracy = classify(logits, batch.y)
+        told = {"accuracy": accuracy, "regulariser": penalise(self.heads.detach(), self.phi)}
+        return StepOutput(per_sample, None, told)
+
+    def _update_phi(self, batch: Batch) -> Tensor:
+        """CE_b after the unrolled steps, a scalar; NaN where the batch has one domain."""
+        assert self._features is not None
+        rows, self._features = self._features, None
+        place = self.place_domains(batch.domain)
+        present = place.unique()
+        self.updates += 1
+        if len(present) < 2:
+            return rows.new_full((), float("nan"))
+        a, b = present[combine(self.context.seed, self.updates, present).argsort()[:2]]
+        chosen = self.settings
+        with torch.enable_grad():
+            phi = self.phi.clone().requires_grad_()
+            on_a, on_b = place == a, place == b
+            head = unroll(self.heads[a].detach(), phi, rows[on_a], batch.y[on_a], chosen.inner_steps, chosen.inner_rate)
+            meta_loss = functional.cross_entropy(rows[on_b] @ head.T, batch.y[on_b])
+            (gradient,) = torch.autograd.grad(meta_loss, phi)
+        self.phi.sub_(chosen.phi_rate * gradient).clamp_(min=0)
+        return meta_loss.detach()
+
+
+def join_head(head: nn.Linear) -> Tensor:
+    """Weights and biases in one matrix (classes, width + 1)."""
+    return torch.cat([head.weight, head.bias[:, None]], 1)
+
+
+def append_one(features: Tensor) -> Tensor:
+    """(b, width) -> (b, width + 1): what a joined classifier is multiplied with."""
+    return torch.cat([features, features.new_ones(len(features), 1)], 1)
+
+
+def penalise(head: Tensor, phi: Tensor) -> Tensor:
+    """R_φ = Σ φ_k·|θ_k|, averaged over classifiers.   head: (…, classes, width + 1).   phi: (classes, width + 1)."""
+    return (phi * head.abs()).sum((-2, -1)).mean()
+
+
+def unroll(head: Tensor, phi: Tensor, rows: Tensor, y: Tensor, steps: int, rate: float) -> Tensor:
+    """The classifier (classes, width + 1) after gradient steps on CE + R_φ, as a function of φ.
+
+    rows: (n, width + 1) features of one domain, each with a one at its end.   y: (n,).
+    """
+    head = head.requires_grad_()
+    for _ in range(steps):
+        loss = functional.cross_entropy(rows @ head.T, y) + penalise(head, phi)
+        (gradient,) = torch.autograd.grad(loss, head, create_graph=True)
+        head = head - rate * gradient
+    return head
