@@ -121,6 +121,11 @@ class BenchResult:
         return len(self.runs)
 
     @property
+    def budgets(self) -> list[int]:
+        """Trials per method of the searches behind the chosen values, each number once."""
+        return sorted({found["budget"] for groups in self.chosen.values() for found in groups.values()})
+
+    @property
     def warnings(self) -> list[str]:
         """What a reader of the numbers has to know, a sentence each."""
         told = [f"left out {problem.path}: {problem.reason}" for problem in self.problems]
@@ -129,6 +134,8 @@ class BenchResult:
             told.append(f"the runs come from several versions of stablenet: {parts}")
         waiting = {ref.path: ref for cell in self.cells.values() for ref in cell.unfinished}
         told += [f"{path} is {ref.state}" + (f": {ref.reason}" if ref.reason else "") for path, ref in waiting.items()]
+        if self.tuned and len(self.budgets) > 1:
+            told.append(f"the methods were tuned with unequal budgets: {', '.join(map(str, self.budgets))} trials")
         if RULES[self.rule].looks_at_target:
             told.append("models were selected on the target itself: these are bounds, not results")
         return told

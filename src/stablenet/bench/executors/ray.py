@@ -1,0 +1,116 @@
+"""Runs on a Ray cluster: this machine's own, or one at an address. Workers and this process share a file system."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stablenet.bench.executors.base import RETRIES, Event, Tell, tell_outcome
+from stablenet.bench.perform import Order, Outcome, perform
+from stablenet.errors import UserError
+
+_POLL = 1.0  # seconds between two looks at the cluster
+LOCAL = "local"  # the address that starts a cluster of this machine
+
+
+class RayExecutor:
+    """address: of a running cluster ("auto", host:port, ray://host:port), or "local".
+    per_gpu: runs at once on one GPU.   jobs: runs at once in all, None for as many as the cluster takes.
+    retries: how often a run of a lost worker is taken up again by another one.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        device: str = "auto",
+        per_gpu: int = 1,
+        jobs: int | None = None,
+        retries: int = RETRIES,
+    ) -> None:
+        self._address, self._device, self._per_gpu = address, device, per_gpu
+        self._most, self._retries = jobs or sys.maxsize, retries
+
+    def run(self, orders: Sequence[Order], tell: Tell) -> list[Outcome]:
+        ray = import_ray()
+        _connect(ray, self._address)
+        try:
+            return self._run(ray, orders, tell)
+        finally:
+            ray.shutdown()
+
+    def _run(self, ray: Any, orders: Sequence[Order], tell: Tell) -> list[Outcome]:
+        share, device = self._choose_device(ray.cluster_resources())
+        waiting, pending, outcomes = list(enumerate(orders)), dict[Any, int](), dict[int, Outcome]()
+        try:
+            while waiting or pending:
+                while waiting and len(pending) < self._most:
+                    number, order = waiting.pop(0)
+                    pending[self._submit(ray, replace(order, device=device), share)] = number
+                    tell(Event("start", order, f"Ray at {self._address}"))
+                for ready in ray.wait(list(pending), timeout=_POLL)[0]:
+                    number = pending.pop(ready)
+                    outcomes[number] = _fetch(ray, ready, orders[number])
+                    tell_outcome(tell, orders[number], outcomes[number])
+        except BaseException:
+            _cancel(ray, list(pending))
+            raise
+        return [outcomes[number] for number in range(len(orders))]
+
+    def _submit(self, ray: Any, order: Order, share: float) -> Any:
+        task = ray.remote(perform).options(
+            num_cpus=order.threads,
+            num_gpus=share,
+            max_retries=self._retries,
+            scheduling_strategy="SPREAD",
+            name=order.name,
+        )
+        return task.remote(order)
+
+    def _choose_device(self, resources: dict[str, float]) -> tuple[float, str]:
+        """Share of a GPU per run, and the device a worker uses of those Ray shows it."""
+        gpus = resources.get("GPU", 0)
+        if self._device == "cpu" or (self._device == "auto" and not gpus):
+            return 0.0, "cpu"
+        if not gpus:
+            raise UserError(f"--device {self._device} was asked for, but the Ray cluster has no GPU: take cpu or auto")
+        return 1 / self._per_gpu, "cuda"
+
+
+def import_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError(
+            "Ray is not installed: pip install 'stablenet[cluster]', or run without --ray-address"
+        ) from error
+    return ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    try:
+        ray.init(None if address == LOCAL else address, logging_level="ERROR", log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(f"there is no Ray cluster at {address!r}: {error}") from error
+
+
+def _fetch(ray: Any, ready: Any, order: Order) -> Outcome:
+    """A finished task's outcome; Ray has retried it already where its worker died."""
+    try:
+        outcome: Outcome = ray.get(ready)
+    except ray.exceptions.RayError as error:
+        return Outcome(order.name, "lost", f"its worker was lost too often: {str(error).splitlines()[0]}")
+    if outcome.state == "finished" and not (Path(order.folder) / "config.json").exists():
+        reason = f"it is not in {order.folder}: the folder of runs must be the same on all machines of the cluster"
+        return Outcome(order.name, "failed", reason)
+    return outcome
+
+
+def _cancel(ray: Any, pending: list[Any]) -> None:
+    """Workers take note of the interrupt and write checkpoints."""
+    for task in pending:
+        ray.cancel(task, force=False)
+    ray.wait(pending, num_returns=len(pending), timeout=30)

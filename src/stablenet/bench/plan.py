@@ -1,0 +1,181 @@
+"""Which runs a table needs, which of them are there, and how long the rest will take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stablenet.bench.cells import CellRun, check_methods, choose_rows, make_run
+from stablenet.bench.perform import Order
+from stablenet.bench.record import find_chosen, read_record
+from stablenet.bench.scan import FoundRun, scan_runs
+from stablenet.bench.speeds import Estimate, estimate, guess_gigabytes, read_speeds, speeds_path
+from stablenet.bench.tables import Column, Row, Table
+from stablenet.engine.config import HASH_DIGITS
+from stablenet.engine.folder import FINISHED
+from stablenet.errors import UserError
+from stablenet.evaluation.selection import DEFAULT_RULE
+
+TO_DO, DAMAGED = "to do", "damaged"
+RULES = (DEFAULT_RULE, "last")  # what every finished run is evaluated by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which part of a table. methods: row ids or methods, () for all that are not extra.   columns: ids, () for all.
+    tuned: with the values a search chose.
+    """
+
+    methods: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0, 1, 2)
+    tuned: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """A run some cells (row, column) stand on. state: to do, damaged (and why), or as `FoundRun` has it.
+    done: share trained so far.   gigabytes: of a GPU's memory it may need.
+    """
+
+    run: CellRun
+    folder: Path
+    cells: tuple[tuple[str, str], ...]
+    state: str
+    reason: str
+    done: float
+    estimate: Estimate | None
+    gigabytes: float
+
+    @property
+    def left(self) -> bool:
+        """Whether it has to be worked on."""
+        return self.state not in (FINISHED, DAMAGED)
+
+    @property
+    def seconds(self) -> float | None:
+        """What is left of it; None where nobody measured."""
+        if not self.left:
+            return 0.0
+        return None if self.estimate is None else self.estimate.seconds * (1 - self.done)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a part of a table, seed by seed, each once."""
+
+    table: Table
+    runs: tuple[PlannedRun, ...]
+
+    @property
+    def left(self) -> tuple[PlannedRun, ...]:
+        return tuple(run for run in self.runs if run.left)
+
+    @property
+    def damaged(self) -> tuple[PlannedRun, ...]:
+        return tuple(run for run in self.runs if run.state == DAMAGED)
+
+    @property
+    def unmeasured(self) -> tuple[PlannedRun, ...]:
+        """Runs that are left and whose time nobody can tell."""
+        return tuple(run for run in self.left if run.seconds is None)
+
+    @property
+    def seconds(self) -> float:
+        """One after the other, those left whose time is known."""
+        return sum(run.seconds or 0.0 for run in self.left)
+
+
+def make_plan(table: Table, runs: Path, choice: Choice, device: str = "", root: Path | None = None) -> Plan:
+    """device: as `timing.jsonl` names it; times measured there come first."""
+    rows, columns = choose_rows(table, choice.methods), choose_columns(table, choice.columns)
+    wanted: dict[str, tuple[CellRun, list[tuple[str, str]]]] = {}
+    for seed in choice.seeds:
+        for row in rows:
+            for column in columns:
+                run = make_run(table, row, column, seed, _find_values(table, runs, row, column, choice.tuned), root)
+                wanted.setdefault(run.hash, (run, []))[1].append((row.id, column.id))
+    check_methods(run for run, _ in wanted.values())
+    return Plan(table, tuple(lay_out(wanted.values(), runs, device)))
+
+
+def lay_out(
+    wanted: Iterable[tuple[CellRun, Sequence[tuple[str, str]]]], runs: Path, device: str
+) -> Iterable[PlannedRun]:
+    """Runs with the folders they have or will have."""
+    scan, speeds = scan_runs(runs), read_speeds(speeds_path(runs))
+    broken = {problem.path: problem.reason for problem in scan.problems}
+    for run, cells in wanted:
+        found = scan.find(run.series).get(run.config.seed)
+        folder = found.path if found else runs / f"{run.config.name}-{run.hash[:HASH_DIGITS]}"
+        state, reason = _judge(found, folder, broken)
+        yield PlannedRun(
+            run=run,
+            folder=folder,
+            cells=tuple(cells),
+            state=state,
+            reason=reason,
+            done=found.done / run.config.train.epochs if found else 0.0,
+            estimate=estimate(speeds, run, device),
+            gigabytes=guess_gigabytes(speeds, run, device),
+        )
+
+
+def choose_columns(table: Table, names: Sequence[str]) -> tuple[Column, ...]:
+    """Columns that hold runs: those named, or those an average that is named is taken of."""
+    for name in names:
+        if name not in {column.id for column in table.columns}:
+            from stablenet.registry import unknown_name
+
+            raise UserError(unknown_name("column", name, [column.id for column in table.columns]))
+    asked = [table.find_column(name) for name in names] or list(table.columns)
+    kept = {part for column in asked for part in (column.mean_of or (column.id,))}
+    return tuple(column for column in table.columns if column.id in kept and not column.mean_of and not column.empty)
+
+
+def make_orders(
+    planned: Iterable[PlannedRun],
+    table: Table,
+    runs: Path,
+    *,
+    rules: tuple[str, ...] = RULES,
+    root: Path | None = None,
+    device: str = "auto",
+    threads: int = 1,
+) -> list[Order]:
+    """What workers are told; paths are absolute, because workers may stand elsewhere."""
+    return [
+        Order(
+            name=each.folder.name,
+            config=each.run.config.plain(),
+            series=each.run.series,
+            folder=str(each.folder.absolute()),
+            rules=rules,
+            speeds=str(speeds_path(runs).absolute()),
+            root=str(root.absolute()) if root else None,
+            device=device,
+            threads=threads,
+            gigabytes=each.gigabytes,
+            imports=table.imports,
+        )
+        for each in planned
+    ]
+
+
+def _find_values(table: Table, runs: Path, row: Row, column: Column, tuned: bool) -> Mapping[str, object]:
+    if not tuned:
+        return {}
+    values = find_chosen(read_record(runs, table), row.id, column.group)
+    if values is None:
+        where = f"{row.id} in {column.group or table.name}"
+        raise UserError(f"no search has chosen values for {where}: run `stablenet bench search {table.name}` first")
+    return values
+
+
+def _judge(found: FoundRun | None, folder: Path, broken: Mapping[Path, str]) -> tuple[str, str]:
+    if found is not None:
+        return found.state, found.reason
+    if folder in broken and (folder / "config.json").exists():
+        return DAMAGED, broken[folder]
+    return TO_DO, ""

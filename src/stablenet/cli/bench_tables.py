@@ -1,0 +1,191 @@
+"""Tables of `stablenet bench` for the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table as Grid
+
+if TYPE_CHECKING:
+    from stablenet.bench import BenchResult, Cell, Column, PaperNumber, Row, Table
+    from stablenet.bench.plan import Choice, Plan, PlannedRun
+    from stablenet.bench.search import Found
+
+MISSING, BY_DESIGN = "·", "–"
+
+
+def tabulate_tables() -> Grid:
+    from stablenet.bench.tables import list_tables
+
+    grid = Grid("table", "what", "rows", "columns", "runs per seed", title="tables", box=box.SIMPLE)
+    for name, table in list_tables().items():
+        rows = [row for row in table.rows if not row.extra]
+        recipes = {(row.id, row.recipe or column.recipe) for row in rows for column in table.columns if column.recipe}
+        grid.add_row(name, escape(table.title), str(len(rows)), str(len(table.columns)), str(len(recipes)))
+    return grid
+
+
+def tabulate_paper(table: Table) -> Grid:
+    """The numbers the paper prints: best bold, second best underlined, quoted ones in italics."""
+    grid = _start(f"{table.title} (as the paper prints it)", table.columns)
+    for row in table.rows:
+        grid.add_row(_name(row), *(_show_number(table.number(row.id, column.id)) for column in table.columns))
+    grid.caption = "bold: best, underlined: second, italic: quoted by the paper, * learns from domain labels"
+    return grid
+
+
+def tabulate_plan(plan: Plan) -> Grid:
+    """One line per row of the table."""
+    grid = Grid("row", "runs", "finished", "left", "time left", title=escape(plan.table.title), box=box.SIMPLE)
+    for row in dict.fromkeys(row for run in plan.runs for row, _ in run.cells):
+        runs = [run for run in plan.runs if any(row == name for name, _ in run.cells)]
+        left = [run for run in runs if run.left]
+        finished = sum(run.state == "finished" for run in runs)
+        grid.add_row(escape(row), str(len(runs)), str(finished), str(len(left)), _sum_times(left))
+    return grid
+
+
+def list_runs(plan: Plan) -> Iterator[str]:
+    for run in plan.runs:
+        yield f"{run.folder.name}  {run.state}  {_sum_times([run])}\n    {run.run.command}"
+
+
+def describe_time(plan: Plan, at_once: int) -> str:
+    """One sentence or two about all of it."""
+    left, unknown = len(plan.left), len(plan.unmeasured)
+    told = f"{len(plan.runs)} runs, {left} left"
+    if left > unknown:
+        together = plan.seconds / max(1, min(at_once, left))
+        told += f": about {format_time(plan.seconds)} one by one, {format_time(together)} with {at_once} at once here"
+    if unknown:
+        told += f"; {unknown} of them are of a kind nobody has measured here, run one to know"
+    return told
+
+
+def tabulate_result(result: BenchResult, choice: Choice) -> Grid:
+    """Mean ± sample standard deviation, and how many of the seeds asked for are behind it."""
+    from stablenet.evaluation.selection import RULES
+
+    title = f"{result.table.title}: accuracy in %, rule {RULES[result.rule].name}" + (", tuned" if result.tuned else "")
+    columns = [column for column in result.columns if not choice.columns or column.id in choice.columns]
+    grid = _start(title, columns)
+    if result.reference is not None:
+        grid.add_column("beside\nERM", justify="right")
+    for row in result.rows:
+        if choice.methods and row.id not in choice.methods:
+            continue
+        cells = [_show_cell(result.cell(row.id, column.id), len(choice.seeds)) for column in columns]
+        grid.add_row(_name(row), *cells, *_show_tally(result, row.id))
+    seeds = ", ".join(map(str, choice.seeds))
+    grid.caption = (
+        f"seeds {seeds}; {MISSING} missing, {BY_DESIGN} empty by design; beside ERM: wins-ties-losses by column"
+    )
+    return grid
+
+
+def tabulate_progress(runs: Path) -> Grid:
+    """How many cells of every table have runs."""
+    from stablenet.bench import collect, list_tables
+    from stablenet.bench.scan import scan_runs
+
+    scan = scan_runs(runs)
+    grid = Grid("table", "cells measured", "missing", "runs", "unfinished", title=f"tables in {escape(str(runs))}")
+    for name, table in list_tables().items():
+        result = collect(table, runs, scan=scan)
+        states = Counter(cell.state for cell in result.cells.values())
+        unfinished = {ref.path for cell in result.cells.values() for ref in cell.unfinished}
+        grid.add_row(
+            name, str(states["measured"]), str(states["missing"]), str(result.runs_found), str(len(unfinished))
+        )
+    if scan.problems:
+        grid.caption = (
+            f"{len(scan.problems)} run folders cannot be read: {', '.join(p.path.name for p in scan.problems)}"
+        )
+    return grid
+
+
+def tabulate_search(searches: Sequence[Found]) -> Grid:
+    from stablenet.bench.cells import flatten
+
+    grid = Grid("row", "group", "trials", "failed", "recipe", "best", "chosen values", title="source validation, %")
+    for found in searches:
+        scores = [trial.score for trial in found.trials]
+        best = found.best
+        assert best is not None
+        grid.add_row(
+            escape(found.row.id),
+            escape(found.group or "all"),
+            str(len(scores)),
+            str(scores.count(None)),
+            "failed" if scores[0] is None else f"{scores[0]:.1f}",
+            f"{best.score:.1f}",
+            escape("\n".join(flatten(best.values)) or "the recipe's own"),
+        )
+    return grid
+
+
+def format_time(seconds: float) -> str:
+    """Two units at most: 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def _start(title: str, columns: Sequence[Column]) -> Grid:
+    grid = Grid(title=escape(title), box=box.SIMPLE, title_justify="left", caption_justify="left")
+    grid.add_column("")
+    for column in columns:
+        grid.add_column(escape(f"{column.group}\n{column.title}" if column.group else column.title), justify="right")
+    return grid
+
+
+def _name(row: Row) -> str:
+    return escape(row.title) + ("*" if row.needs_domains else "")
+
+
+def _show_number(number: PaperNumber) -> str:
+    if number.value is None:
+        return "-" if number.status == "dash" else ""
+    style = " ".join(
+        word
+        for word, holds in (("bold", number.best), ("underline", number.second), ("italic", number.status == "quoted"))
+        if holds
+    )
+    return f"[{style}]{number.value:.2f}[/]" if style else f"{number.value:.2f}"
+
+
+def _show_cell(cell: Cell, wanted: int) -> str:
+    if cell.state == "by-design":
+        return BY_DESIGN
+    waiting = Counter(ref.state for ref in cell.unfinished)
+    told = "".join(f"\n{number} {state}" for state, number in waiting.items())
+    if cell.mean is None:
+        return MISSING + told
+    spread = "" if cell.deviation is None else f" ± {cell.deviation:.1f}"
+    return f"{cell.mean:.1f}{spread}\n[dim]{cell.count}/{wanted}[/]{told}"
+
+
+def _show_tally(result: BenchResult, row: str) -> Iterable[str]:
+    if result.reference is None:
+        return ()
+    if row not in result.tallies:
+        return ("",)
+    tally = result.tallies[row]
+    return (f"{tally.win}-{tally.tie}-{tally.loss}" if tally.win + tally.tie + tally.loss else MISSING,)
+
+
+def _sum_times(runs: Sequence[PlannedRun]) -> str:
+    known = [run.seconds for run in runs if run.seconds is not None]
+    if len(known) < len(runs):
+        return "not measured" if not known else f"{format_time(sum(known))} + {len(runs) - len(known)} not measured"
+    rough = any(run.left and run.estimate is not None and run.estimate.basis == "similar" for run in runs)
+    elsewhere = sorted({run.estimate.device for run in runs if run.left and run.estimate is not None})
+    return ("about " if rough else "") + format_time(sum(known)) + (f" ({', '.join(elsewhere)})" if elsewhere else "")
