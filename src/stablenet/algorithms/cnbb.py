@@ -44,10 +44,11 @@ class CNBB(Algorithm[CNBBSettings]):
     samples on one side is no treatment and stays out. No weight falls below a millionth of the mean. In the engine
     the weights sum to n.
 
-    On ResNets it fails, as the StableNet paper reports: their pooled features come out of a ReLU and are never
-    negative, so hardly a feature has two sides (`compared` tells which share has), the weights stay equal, and the
-    quantisation alone is left, on tanh of features that have no reason to be small. It is not refused there: see the
-    diagnostics.
+    On ResNets it fails, as the StableNet paper reports. Their features are means of what a ReLU gave, so they are never
+    negative, and hardly one is zero: no feature has two sides (`compared` tells which share has), the weights stay
+    equal, and the quantisation alone is left. Where an image is so small that the last maps have one position, there
+    are two sides, but the fixed rate is far too long a step for hundreds of treatments and the balance rises. It is not
+    refused there: the diagnostics tell.
     """
 
     title = "balances all features against each one as a treatment; made for AlexNet, fails on ResNets"
