@@ -73,9 +73,10 @@ def _find_subjects(
 
 def _summarise(gallery: Gallery) -> Table:
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("run", "on the object", "other noise", "random network", "sanity check", title="saliency")
+    named = ("on the object", "other noise", "random network", "sanity check")
+    table = Table(Column("run", overflow="fold"), *named, title="saliency")
     for view in gallery.views:
         share = "–" if view.mean_share is None else f"{100 * view.mean_share:.1f} %"
         passed = "[green]passed[/]" if view.sanity.passed else "[red]failed[/]"

@@ -41,6 +41,11 @@ class Drawing:
         box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{max(height, 0):.1f}"'
         self.elements.append(f'<rect {box} rx="1.5" class="{style}"/>')
 
+    def cell(self, x: float, y: float, width: float, height: float, style: str) -> None:
+        """A rectangle that touches its neighbours without a seam."""
+        box = f'x="{x:.1f}" y="{y:.1f}" width="{width + 0.2:.1f}" height="{height + 0.2:.1f}"'
+        self.elements.append(f'<rect {box} class="{style}"/>')
+
     def dot(self, x: float, y: float, radius: float, style: str, hint: str = "") -> None:
         told = f"<title>{escape(hint)}</title>" if hint else ""
         self.elements.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" class="{style}">{told}</circle>')
