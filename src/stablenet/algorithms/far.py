@@ -98,7 +98,7 @@ def align_moments(z: Tensor, place: Tensor, domains: int) -> Tensor:
     """
     member = functional.one_hot(place, domains).to(z.dtype)
     count = member.sum(0)
-    present = count > 0
+    present = (count > 0).to(z.dtype)
     share = present / present.sum()
     distance = z.new_zeros(())
     for moment in (z, z.square()):
