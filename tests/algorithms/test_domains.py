@@ -1,0 +1,47 @@
+"""What methods that learn from domain labels share: who they are, what they refuse, how they number domains."""
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from stablenet.algorithms import ALGORITHMS, ERM, Context, build_algorithm
+from stablenet.algorithms.erm import ERMSettings
+from stablenet.cli.main import app
+from stablenet.errors import UserError
+from stablenet.models import build_network
+from tests.algorithms.cases import METHODS
+
+NEEDY = [name for name in ALGORITHMS if ALGORITHMS[name].uses_domains]
+
+
+def make_context(domains, **changes):
+    values = {"num_classes": 3, "num_domains": 6, "num_samples": 9, "epochs": 1, "seed": 0, **changes}
+    return Context(**values, training_domains=domains)
+
+
+@pytest.mark.parametrize("method", NEEDY)
+@pytest.mark.parametrize("domains", [(), (4,)])
+def test_fewer_than_two_domains_are_refused(method, domains):
+    network = build_network("resnet18", 3)
+    with pytest.raises(UserError, match=f"{method} learns from domain labels.* come from {len(domains)} domain"):
+        build_algorithm(method, METHODS[method][1], network, make_context(domains))
+
+
+def test_the_list_marks_them():
+    output = CliRunner().invoke(app, ["list", "methods"]).output
+    assert "* learns from domain labels" in output
+    for name in ALGORITHMS:
+        assert (f" {name}* " in output) == (name in NEEDY), name
+
+
+def test_domains_are_numbered_among_those_of_training():
+    method = ERM(build_network("paper-cnn", 3), ERMSettings(), make_context((1, 2, 5)))
+    domain = torch.tensor([5, 1, 0, 5, 2, 4])
+    assert method.place_domains(domain).tolist() == [2, 0, -1, 2, 1, -1]
+    assert not [name for name in method.state_dict() if "place" in name]  # the split knows it
+
+
+def test_rows_are_split_by_domain():
+    method = ERM(build_network("paper-cnn", 3), ERMSettings(), make_context((1, 2, 5)))
+    rows = method.split_rows(torch.tensor([5, 1, 5, 1, 1]))
+    assert [row.tolist() for row in rows] == [[1, 3, 4], [], [0, 2]]
