@@ -179,7 +179,7 @@ def test_restoration_gives_back_what_normalising_takes_away():
     *_, restored = learn_shades()
     *_, normalised = learn_shades(gate=0)
     assert restored > 0.95
-    assert normalised < 0.6
+    assert normalised < 0.7
 
 
 def measure_gap(ranking):

@@ -8,13 +8,14 @@ from stablenet.engine.assemble import assemble_config
 from stablenet.engine.averaging import estimate_statistics
 from stablenet.engine.config import fingerprint, hash_values
 from stablenet.engine.interrupts import Interrupted
+from stablenet.engine.runs import load_run
 from stablenet.engine.session import EngineStepper
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run, load_chosen
 from stablenet.evaluation.selection import select_epoch
 from tests.engine.test_train import StopAt, read
 from tests.engine.test_window import find_window
-from tests.engine.tiny import tiny_config, tiny_run
+from tests.engine.tiny import child_processes, tiny_config, tiny_run
 
 SWAD = ("train.averaging=swad", "train.swad.every=2", "train.swad.n_converge=2", "train.swad.n_tolerance=3")
 STEPS = 21
@@ -125,8 +126,11 @@ def test_statistics_are_those_of_the_averaged_weights(tmp_path):
     assert not torch.equal(norm.running_mean, last["body.stage1.1.running_mean"])
 
 
-class OneProcess:
-    world_size = 1
+class Fabric:
+    """As much of one as the statistics need."""
+
+    def __init__(self, world_size=1):
+        self.world_size = world_size
 
     def autocast(self):
         return torch.autocast("cpu", enabled=False)
@@ -138,9 +142,42 @@ def test_frozen_statistics_stay():
     nothing = torch.zeros(4, dtype=torch.int64)
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)).train()
     model[0].eval()
-    estimate_statistics(model, iter([Batch(torch.full((4, 3), 5.0), nothing, nothing, nothing)]), OneProcess())
+    estimate_statistics(model, iter([Batch(torch.full((4, 3), 5.0), nothing, nothing, nothing)]), Fabric())
     assert model[0].running_mean.tolist() == [0, 0, 0]
     assert model[1].running_mean.tolist() == pytest.approx([5, 5, 5], rel=1e-4)
+
+
+def test_statistics_are_averaged_over_processes(monkeypatch):
+    """The other process saw ones in place of fives."""
+    from stablenet.data.pipeline import Batch
+
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda statistic: statistic.add_(1.0))
+    nothing, model = torch.zeros(4, dtype=torch.int64), torch.nn.BatchNorm1d(3).train()
+    estimate_statistics(model, iter([Batch(torch.full((4, 3), 5.0), nothing, nothing, nothing)]), Fabric(2))
+    assert model.running_mean.tolist() == pytest.approx([3, 3, 3])
+
+
+def test_two_processes_average_as_one(tmp_path):
+    from tests.engine.test_processes import SETTINGS, free_port, train_one_of_two
+
+    wide = ("train.averaging=swad", "train.swad.every=3", "train.swad.n_converge=1", "train.swad.tolerance_ratio=9.0")
+    settings, context, port = (*SETTINGS, *wide), child_processes(), free_port()
+    children = [
+        context.Process(target=train_one_of_two, args=(tmp_path / "two", tmp_path / str(rank), rank, port, settings))
+        for rank in range(2)
+    ]
+    for child in children:
+        child.start()
+    one = tiny_run(tmp_path / "one", *settings)
+    for child in children:
+        child.join(120)
+    assert [child.exitcode for child in children] == [0, 0]
+    two = load_run(tmp_path / "two")
+    assert [look["kept"] for look in looks(two)] == [look["kept"] for look in looks(one)]
+    assert averaged(two)["first_step"] == 1
+    expected = one.load_model("averaged").state_dict()
+    for name, value in two.load_model("averaged").state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-5)
 
 
 def test_evaluated_by_the_rule_averaged(tmp_path):
