@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablenet.bench import BenchResult, Cell, Column, Row, RunRef
+from stablenet.bench.cells import flatten
 from stablenet.bench.scan import FoundRun
+from stablenet.engine.config import RunConfig
 from stablenet.report.gather import shown_rows
 from stablenet.report.numbers import name_column
 
@@ -62,8 +65,25 @@ def _describe_found(run: FoundRun) -> dict[str, Any]:
         "version": run.version,
         "device": run.device,
         "config": run.config.plain(),
-        "command": "",
+        "command": write_command(run.config),
     }
+
+
+def write_command(config: RunConfig) -> str:
+    """A line that trains the same run without a recipe: every setting that is not the default."""
+    changed = _find_changed(config.plain(), RunConfig().plain())
+    return shlex.join(["stablenet", "train", *(word for text in flatten(changed) for word in ("--set", text))])
+
+
+def _find_changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    for name, value in values.items():
+        default = defaults.get(name)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            changed[name] = _find_changed(value, default)
+        elif value != default:
+            changed[name] = value
+    return changed
 
 
 def _describe_ref(ref: RunRef) -> dict[str, Any]:
