@@ -67,7 +67,7 @@ def draw_trades(diagnosis: Diagnosis) -> str:
     for number, (x, y) in enumerate(points):
         hint = "equal weights" if number == 0 else f"penalty {diagnosis.trades[number - 1].penalty}"
         drawing.dot(across(x), up(y), 4.5, "dot stablenet", f"{hint}: {y:.0%} left, {x:.0%} effective")
-    drawing.text(across(1) - 10, up(1) + 18, "equal weights", "tick", "end")
+    drawing.text(across(1) - 12, up(1) + 3, "equal weights", "tick", "end")
     drawing.text(across(0.5), 214, "effective samples (across), dependence left (up)", "tick", "middle")
     return drawing.render()
 
@@ -85,7 +85,7 @@ def draw_weights(weights: Tensor) -> str:
     for step, count in enumerate(counts):
         drawing.bar(across.start + step * width + 1, up(count), width - 2, 150 - up(count), "whole")
     drawing.line(across(0), 6, across(0), 150, "mark")
-    for power in range(low, high + 1):
+    for power in range(low, high + 1, 2 if high - low > 7 else 1):
         floor = "≤" if 2.0**power == _LOWEST else ""
         label = f"×{2**power}" if power >= 0 else f"{floor}×1/{2**-power}"
         drawing.text(across(power), 166, label, "tick", "middle")

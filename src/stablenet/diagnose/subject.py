@@ -100,8 +100,8 @@ def from_table(table: ImageTable, named: bool) -> Subject:
         name=table.name if is_source(table.name) else table.root.name,
         classes=table.classes,
         contexts=table.domains if known else (),
-        y=table.rows["label"].to_numpy(np.int64),
-        context=table.rows["domain"].to_numpy(np.int64) if known else None,
+        y=np.array(table.rows["label"], np.int64),
+        context=np.array(table.rows["domain"], np.int64) if known else None,
         load=lambda position, side: decode(table.open_bytes(paths[position]), (side, side)),
         notes=table.notes,
     )

@@ -21,6 +21,7 @@ SIGNIFICANT = 0.01
 CENTRAL = 0.5  # border below this share of the whole image: the middle tells the label, perhaps the object itself
 ENTANGLED_LEFT, ENTANGLED_ESS = 0.5, 0.15  # more left, or fewer effective samples: weights cannot do it
 WEAK_V = 0.1  # Cramér's V that is called weak by convention
+UNDONE = 0.7  # share of a table's V that may be left; with noisy columns nearly all is, and nothing is gained
 FOUND = 1.1  # mean weight of minority contexts from which the weights are said to find them
 
 HEADLINES: dict[Level, str] = {
@@ -49,6 +50,10 @@ NOT_THIS_CONTEXT = (
 ENVIRONMENTS = (
     "A table does not say which columns are causes and which go along. If you know environments (site, year), "
     "`stablenet table fit --environment` shows whether the weights hold up where they were not fitted."
+)
+NOT_UNDONE = (
+    "Making the columns independent of each other does not part the context you named from the label. "
+    "Balance by the context itself (equal weight for every context of a class)."
 )
 NOT_FOUND = (
     "The weights would not raise the samples whose context is rare in their class. Balance by the context you know "
@@ -106,23 +111,24 @@ def _choose(amount: str, entangled: bool, context: ContextFindings | None) -> tu
         return ("perhaps", OTHER_CONTEXT) if amount == "much" else ("unlikely", NOT_THIS_CONTEXT)
     if not context.weight_minority > 1:  # NaN where no sample lies off its class's main context
         return "unlikely", NOT_FOUND
-    return "likely" if amount != "none" and context.weight_minority >= FOUND else "perhaps", LOOK
+    return "likely" if amount == "much" and context.weight_minority >= FOUND else "perhaps", LOOK
 
 
 def _say_border(whole: Telling, border: Telling, amount: str) -> str:
-    told = {
-        "none": f"Colours and textures at the border of an image tell {border.share:.0%} of its label: little.",
-        "some": f"Colours and textures at the border of an image tell {border.share:.0%} of its label: something.",
-        "much": f"Colours and textures at the border of an image alone tell {border.share:.0%} of its label: much.",
-    }[amount]
-    told += f" The whole image: {whole.share:.0%}. Permuted labels: 0 %, {border.permuted:.1%} before correction."
+    word = {"none": "little", "some": "something", "much": "much"}[amount]
+    told = f"Colours and textures at the border of an image tell {say_share(border.share)} of its label: {word}."
+    told += f" The whole image: {say_share(whole.share)}. Chance, {100 * border.permuted:.1f} % here, is subtracted."
     if whole.share >= SOME and border.share < CENTRAL * whole.share:
         told += " Most of it sits in the middle, where the object is: that may be the class itself."
     return told
 
 
+def say_share(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 def say_trade(trade: Trade) -> str:
-    kept = f"leaves {trade.left:.0%} of the dependence and {trade.ess:.0%} of the samples effective"
+    kept = f"leaves {say_share(trade.left)} of the dependence and {say_share(trade.ess)} of the samples effective"
     return f"Weighting {kept}" + (": too little comes free." if is_entangled(trade) else ".")
 
 
@@ -131,8 +137,10 @@ def say_context(context: ContextFindings) -> str:
     told = f"The named context {tied} (Cramér's V {context.v_before:.2f}, p = {context.p_value:.3f})"
     if not context.minority > 0:
         return f"{told}; no sample lies outside its class's main context."
-    found = f"samples off their class's main context ({context.minority:.0%}) would weigh {context.weight_minority:.2f}"
-    return f"{told}; {found} on average, the others {context.weight_majority:.2f}."
+    off = f"samples off their class's main context ({say_share(context.minority)})"
+    return (
+        f"{told}; {off} would weigh {context.weight_minority:.2f} on average, the others {context.weight_majority:.2f}."
+    )
 
 
 def judge_table(dependent: int, pairs: int, trade: Trade, context: ContextFindings | None) -> Verdict:
@@ -156,6 +164,6 @@ def _choose_table(dependent: int, trade: Trade, context: ContextFindings | None)
         return "perhaps", ENVIRONMENTS
     if not is_tied(context):
         return "unlikely", "The context you named tells hardly anything about the label: fit as usual."
-    if not context.weight_minority > 1:
-        return "unlikely", NOT_FOUND
+    if context.v_after > UNDONE * context.v_before or not context.weight_minority > 1:
+        return "unlikely", NOT_UNDONE
     return "likely" if context.weight_minority >= FOUND else "perhaps", ENVIRONMENTS
