@@ -15,6 +15,7 @@ from stablenet.cli.evaluate import evaluate
 from stablenet.cli.export import export
 from stablenet.cli.list import list_parts
 from stablenet.cli.predict import predict
+from stablenet.cli.report import report
 from stablenet.cli.runs import runs
 from stablenet.cli.saliency import saliency
 from stablenet.cli.train import train
@@ -33,6 +34,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(export)
+app.command()(report)
 app.command()(saliency)
 app.command()(runs)
 app.command()(demo)

@@ -1,0 +1,137 @@
+"""The report on localhost, made anew while runs go on; the browser notices and loads it again."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from stablenet.engine.config import hash_values
+from stablenet.errors import UserError
+from stablenet.report.build import Report, build_report
+from stablenet.report.gather import ReportSettings
+
+HOST = "127.0.0.1"
+_WATCHED = ("status.json", "records.jsonl", "evaluation.jsonl", "oracle-evaluation.jsonl")
+_STAMP = "/stamp"
+# Asks every two seconds whether there is a newer page; an open dialog is not taken from its reader.
+_REFRESH = """<script>(() => {
+  let seen = null;
+  setInterval(async () => {
+    try {
+      const stamp = await (await fetch("/stamp", { cache: "no-store" })).text();
+      if (seen !== null && stamp !== seen && !document.querySelector("dialog[open]")) location.reload();
+      else if (seen === null) seen = stamp;
+    } catch { /* the server is gone: the page stays as it is */ }
+  }, 2000);
+})();</script></body>"""
+
+
+class Watch:
+    """Serves the latest page, and rebuilds it when a file of a run has changed.
+
+    port: 0 takes a free one.   seconds: between two looks at the runs.   tell: is told every rebuild and every failure.
+    """
+
+    def __init__(
+        self, settings: ReportSettings, port: int, seconds: float = 5.0, tell: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._settings, self._seconds, self._tell = settings, seconds, tell
+        self._stop = threading.Event()
+        self._state = ""
+        self._stamp = ""
+        self._server = _bind(port, self)
+        self.report: Report | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._server.server_address[1]}/"
+
+    @property
+    def stamp(self) -> str:
+        """Changes with every rebuild."""
+        return self._stamp
+
+    def read_page(self) -> bytes:
+        """The page as it is served: with the script that asks for newer ones."""
+        text = self._settings.page.read_text(encoding="utf-8")
+        head, _, tail = text.rpartition("</body>")
+        return f"{head}{_REFRESH}{tail}".encode()
+
+    def run(self) -> None:
+        """Until `stop`, or Ctrl-C. The first page must succeed; later a failure is told and the old page stays."""
+        try:
+            self.refresh()
+            threading.Thread(target=self._server.serve_forever, daemon=True).start()
+            while not self._stop.wait(self._seconds):
+                try:
+                    self.refresh()
+                except UserError as error:
+                    self._tell(f"kept the page as it is: {error}")
+        except KeyboardInterrupt:
+            self._tell("stopped")
+        finally:
+            self.close()
+
+    def refresh(self) -> None:
+        """Build the page again if anything has changed."""
+        state = take_state(self._settings.runs)
+        if state == self._state:
+            return
+        self.report = build_report(self._settings)
+        self._state = self._stamp = state
+        self._tell(f"{len(self.report.gathered.runs)} runs on the page")
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def close(self) -> None:
+        self._server.server_close()
+
+
+def take_state(runs: Path) -> str:
+    """A fingerprint of the runs' files: their names, sizes and times."""
+    files = sorted(path for name in _WATCHED for path in runs.glob(f"*/{name}"))
+    seen = {}
+    for path in files:
+        try:
+            found = path.stat()
+        except FileNotFoundError:  # replaced at this moment
+            continue
+        seen[str(path)] = [found.st_size, found.st_mtime_ns]
+    return hash_values(seen)
+
+
+def _bind(port: int, watch: Watch) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == _STAMP:
+                self._answer(watch.stamp.encode(), "text/plain")
+            elif self.path in ("/", "/index.html"):
+                self._answer(watch.read_page(), "text/html; charset=utf-8")
+            else:
+                self.send_error(404)
+
+        def _answer(self, content: bytes, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: object) -> None:
+            """The terminal tells of pages, not of requests."""
+
+    try:
+        return ThreadingHTTPServer((HOST, port), Handler)
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            raise UserError(
+                f"port {port} is in use or not allowed: choose another with --port, or 0 for a free one"
+            ) from error
+        raise
+    except OverflowError as error:
+        raise UserError(f"port {port} is none of 0 to 65535: choose another with --port") from error
