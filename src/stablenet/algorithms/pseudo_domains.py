@@ -18,6 +18,8 @@ def cluster_styles(styles: NDArray[np.float64], number: int, components: int, se
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
 
+    if not np.isfinite(styles).all():
+        raise UserError("the features to be clustered are not finite: lower train.learning_rate")
     different = len(np.unique(styles, axis=0))
     if different < number:
         raise UserError(
