@@ -14,8 +14,8 @@ from stablenet.report.numbers import write_points, write_share
 
 WIDTH = 440
 PALETTE = 8  # styles k0 … k7 of the page, for rows that have none of their own
-_LEFT, _RIGHT, _ROW = 120, 92, 26
-_NAME = 19  # letters that fit left of a row
+_LEFT, _RIGHT, _ROW = 120, 92, 32
+_NAME = 17  # letters that fit left of a row
 _OWN = {"erm": "erm", "stablenet": "stablenet"}
 
 
@@ -41,7 +41,7 @@ def draw_paired(result: BenchResult, column: Column, styles: Mapping[str, str]) 
     scale, bottom = Scale(low, high, _LEFT, WIDTH - _RIGHT), len(pairs) * _ROW + 8
     for tick in choose_ticks(low, high):
         drawing.line(scale(tick), 4, scale(tick), bottom, "grid")
-        drawing.text(scale(tick), bottom + 15, write_points(tick).replace(".0", ""), "tick", "middle")
+        drawing.text(scale(tick), bottom + 15, _write_tick(tick), "tick", "middle")
     drawing.line(scale(0), 0, scale(0), bottom, "mark")
     for number, (row, cell) in enumerate(pairs):
         _draw_difference(drawing, scale, row, cell, styles[row.id], number * _ROW + 20)
@@ -74,6 +74,11 @@ def _draw_difference(drawing: Drawing, scale: Scale, row: Row, cell: Cell, style
     seeds = f"{versus.seeds_won} of {len(versus.seeds)} ahead"
     drawing.text(WIDTH, y - 1, f"{write_points(versus.mean)} points", "figure", "end")
     drawing.text(WIDTH, y + 10, seeds, "tick", "end")
+
+
+def _write_tick(value: float) -> str:
+    """Whole points without a decimal, zero without a sign."""
+    return "0" if abs(value) < 1e-9 else write_points(value).removesuffix(".0")
 
 
 def draw_along(result: BenchResult, styles: Mapping[str, str]) -> str | None:
@@ -130,9 +135,10 @@ def _draw_line(drawing: Drawing, line: _Line, across: Mapping[str, float], up: S
     """shift: pixels aside, so that spreads of several rows do not cover each other."""
     if len(line.printed) > 1:
         drawing.path([(across[name], up(value)) for name, value in line.printed.items()], f"printed {style}")
-    points = [(across[name] + shift, cell) for name, cell in line.measured.items()]
-    drawing.path([(x, up(cell.mean)) for x, cell in points if cell.mean is not None], f"thick {style}")
-    for x, cell in points:
+    for part in _split(line.measured, list(across)):
+        drawing.path([(across[name] + shift, up(line.measured[name].mean or 0)) for name in part], f"thick {style}")
+    for name, cell in line.measured.items():
+        x = across[name] + shift
         assert cell.mean is not None
         if cell.deviation is not None:
             ends = [min(max(cell.mean + side * cell.deviation, up.low), up.high) for side in (-1, 1)]
@@ -140,6 +146,17 @@ def _draw_line(drawing: Drawing, line: _Line, across: Mapping[str, float], up: S
         for value in cell.values:
             drawing.dot(x, up(value.value), 2.2, f"seed {style}", f"seed {value.seed}: {write_share(value.value)} %")
         drawing.dot(x, up(cell.mean), 3.6, f"dot {style}", f"mean {write_share(cell.mean)} %")
+
+
+def _split(measured: Mapping[str, Cell], columns: Sequence[str]) -> list[list[str]]:
+    """Columns that are measured side by side: no line leads over a missing one."""
+    parts: list[list[str]] = [[]]
+    for name in columns:
+        if name in measured:
+            parts[-1].append(name)
+        else:
+            parts.append([])
+    return [part for part in parts if part]
 
 
 def draw_training(curves: Sequence[tuple[str, Sequence[Curve]]], title: str) -> str | None:

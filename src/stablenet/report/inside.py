@@ -14,9 +14,10 @@ from stablenet.errors import UserError
 from stablenet.page import encode_image
 from stablenet.report.gather import ReportSettings, shown_rows
 from stablenet.report.weigh import Weighed, can_weigh, weigh_run
-from stablenet.saliency import Gallery, choose_subjects, look
+from stablenet.saliency import Gallery, SaliencySettings, choose_subjects, look
 
 MOST_RUNS = 6  # side by side
+_SETTINGS = SaliencySettings(samples=25)  # half as many as `stablenet saliency` takes: a page has many maps
 _EXTREMES = 14  # images of the highest and of the lowest weights
 
 
@@ -84,7 +85,7 @@ def _look(result: BenchResult, column: Column, refs: dict[str, RunRef], settings
     seed = next(iter(refs.values())).seed
     try:
         subjects = choose_subjects(next(iter(runs.values())), settings.images, root=settings.root)
-        gallery = look(list(runs.values()), subjects, rule=settings.rule, device=settings.device)
+        gallery = look(list(runs.values()), subjects, _SETTINGS, rule=settings.rule, device=settings.device)
         weighed = tuple(_weigh(name, run, settings.root, settings.rule) for name, run in runs.items() if can_weigh(run))
     except UserError as error:
         return Inside(result.table.name, column, seed, tuple(runs), None, (), str(error))

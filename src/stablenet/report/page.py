@@ -72,6 +72,7 @@ class ShownTable:
     unfinished: int
     marked: bool
     quoted: bool
+    reference: str
 
 
 def render_page(gathered: Gathered, inside: Sequence[Inside], settings: ReportSettings) -> str:
@@ -127,6 +128,7 @@ def _show_table(number: int, result: BenchResult, reader: CurveReader) -> ShownT
         unfinished=len({ref.path for cell in cells for ref in cell.unfinished}),
         marked=any(row.row.needs_domains for row in shown),
         quoted=any(cell.paper.status == "quoted" for cell in cells),
+        reference=next((row.title for row in rows if row.id == result.reference), ""),
     )
 
 

@@ -43,6 +43,7 @@ class Watch:
         self._state = ""
         self._stamp = ""
         self._server = _bind(port, self)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self.report: Report | None = None
 
     @property
@@ -64,7 +65,7 @@ class Watch:
         """Until `stop`, or Ctrl-C. The first page must succeed; later a failure is told and the old page stays."""
         try:
             self.refresh()
-            threading.Thread(target=self._server.serve_forever, daemon=True).start()
+            self._thread.start()
             while not self._stop.wait(self._seconds):
                 try:
                     self.refresh()
@@ -88,6 +89,9 @@ class Watch:
         self._stop.set()
 
     def close(self) -> None:
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
         self._server.server_close()
 
 

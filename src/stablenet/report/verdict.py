@@ -19,8 +19,10 @@ def write_verdict(gathered: Gathered) -> tuple[str, str]:
     settings = f"{known} {_plural('setting', known)}"
     if win == loss == 0:
         head = f"StableNet and ERM cannot be told apart in {settings}."
+    elif win >= loss:
+        head = f"StableNet is ahead of ERM in {win} of {settings}, behind in {loss or 'none'}."
     else:
-        head = f"StableNet is ahead of ERM in {win} of {settings}, behind in {loss}."
+        head = f"StableNet is behind ERM in {loss} of {settings}, ahead in {win or 'none'}."
     rest = f", {tie} cannot be told apart" if tie and (win or loss) else ""
     return head, (
         f"A setting counts where the 95 % interval of the differences, seed by seed, leaves out zero{rest}. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from stablenet.saliency.masks import share_on_object
 from stablenet.saliency.sanity import Sanity, check_maps
 from stablenet.saliency.subjects import Subjects
 
+CHECKED = 4  # images of the sanity check, which makes two more maps of each
 _KEY_DIGITS = 12
 
 
@@ -75,12 +76,11 @@ def _make(run: Run, subjects: Subjects, settings: SaliencySettings, rule: str, d
     with torch.no_grad():
         probability, predicted = model(images).softmax(1).max(1)
 
-    def make_maps(network: torch.nn.Module, seed: int) -> Tensor:
-        seeded = SaliencySettings(samples=settings.samples, noise=settings.noise, seed=seed)
-        return smooth_gradients(network, images, predicted, seeded).cpu()
+    def check(network: torch.nn.Module, seed: int) -> Tensor:
+        return smooth_gradients(network, images[:CHECKED], predicted[:CHECKED], replace(settings, seed=seed)).cpu()
 
-    maps = make_maps(model, settings.seed)
-    sanity = check_maps(model, maps, make_maps, settings.seed)
+    maps = smooth_gradients(model, images, predicted, settings).cpu()
+    sanity = check_maps(model, maps[:CHECKED], check, settings.seed)
     tensors = {"maps": maps, "predicted": predicted.cpu(), "probability": probability.cpu()}
     save_tensors(path, tensors, {"sanity": asdict(sanity)})
 
