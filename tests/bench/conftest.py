@@ -1,0 +1,31 @@
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from stablenet.bench.tables import Table, find_table
+from tests.bench.small import make_runs, write_table
+
+
+class Bench(NamedTuple):
+    """A table, its file, and a folder of its runs: erm and stablenet, seeds 0 and 1."""
+
+    table: Table
+    file: str
+    runs: Path
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory) -> Bench:
+    """Not to be changed: `bench` gives copies."""
+    folder = tmp_path_factory.mktemp("bench")
+    file = write_table(folder)
+    make_runs(file, folder / "runs")
+    return Bench(find_table(file), file, folder / "runs")
+
+
+@pytest.fixture
+def bench(made, tmp_path) -> Bench:
+    runs = shutil.copytree(made.runs, tmp_path / "runs")
+    return Bench(made.table, made.file, runs)

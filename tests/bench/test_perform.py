@@ -1,0 +1,93 @@
+"""One order, as a worker carries it out."""
+
+import threading
+import time
+
+import pytest
+
+from stablenet.bench.cells import make_run
+from stablenet.bench.perform import perform
+from stablenet.bench.plan import Choice, make_orders, make_plan
+from stablenet.bench.speeds import read_speeds, speeds_path
+from stablenet.bench.work import read_order, write_order
+from stablenet.engine.files import hold_lock, read_lines
+from stablenet.engine.train import train
+
+
+@pytest.fixture
+def order(bench):
+    """One run that is not there yet."""
+    plan = make_plan(bench.table, bench.runs, Choice(methods=("erm",), columns=("most",), seeds=(7,)))
+    (order,) = make_orders(plan.left, bench.table, bench.runs, device="cpu")
+    return order
+
+
+def read_rules(bench, order):
+    return [line["rule"] for line in read_lines(bench.runs / order.name / "evaluation.jsonl")]
+
+
+def test_an_order_travels_as_a_line(order):
+    line = write_order(order)
+    assert line.count("\n") == 1
+    assert read_order(line) == order
+
+
+def test_a_run_is_trained_evaluated_and_timed_once(bench, order):
+    before = len(read_speeds(speeds_path(bench.runs)))
+    assert perform(order).state == "finished"
+    assert read_rules(bench, order) == ["source-validation", "last"]
+    assert perform(order).state == "finished"
+    assert read_rules(bench, order) == ["source-validation", "last"]
+    assert len(read_speeds(speeds_path(bench.runs))) == before + 1
+
+
+def test_a_missing_evaluation_is_made_up_for(bench, order):
+    perform(order)
+    (bench.runs / order.name / "evaluation.jsonl").unlink()
+    perform(order)
+    assert read_rules(bench, order) == ["source-validation", "last"]
+
+
+def test_a_run_killed_before_it_began_is_begun(bench, order):
+    folder = bench.runs / order.name
+    folder.mkdir()
+    (folder / "manifest.tsv").write_text("half a mani")
+    assert perform(order).state == "finished"
+
+
+def test_a_run_that_is_held_is_waited_for(bench, order):
+    folder = bench.runs / order.name
+    folder.mkdir()
+    held = threading.Event()
+
+    def hold():
+        with hold_lock(folder / ".lock"):
+            held.set()
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    assert perform(order).state == "finished"
+    thread.join()
+
+
+def test_what_goes_wrong_is_told(bench, order, capsys, monkeypatch):
+    from dataclasses import replace
+
+    outcome = perform(replace(order, config={**order.config, "method": {"name": "emr"}}))
+    assert outcome.state == "failed"
+    assert "unknown method 'emr'" in outcome.reason
+    monkeypatch.setattr("stablenet.engine.train.train", lambda *words: 1 / 0)
+    assert perform(order).reason == "ZeroDivisionError: division by zero"
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_folder_is_the_one_the_engine_would_choose(bench, order, tmp_path):
+    from stablenet.engine.config import read_config
+    from stablenet.engine.session import Runtime
+
+    run = train(read_config(order.config), Runtime(runs=tmp_path / "plain", device="cpu"))
+    assert run.path.name == order.name
+    made = make_run(bench.table, bench.table.rows[0], bench.table.columns[1], 7)
+    assert (run.hash, run.config) == (made.hash, made.config)

@@ -1,0 +1,136 @@
+"""Search: equal budgets, source validation alone, chosen values in the record."""
+
+import math
+
+import pytest
+
+from stablenet.algorithms import ALGORITHMS
+from stablenet.bench.cells import check_methods, make_run
+from stablenet.bench.perform import Outcome, perform
+from stablenet.bench.plan import Choice, make_plan
+from stablenet.bench.record import read_record
+from stablenet.bench.search import SearchSettings, draw_searches, search
+from stablenet.bench.spaces import draw_trial, find_space
+from stablenet.engine.files import read_lines
+from stablenet.errors import UserError
+
+SPACE = """
+[common]
+"train.learning_rate" = { times = [0.001, 2.0] }
+[stablenet]
+"method.parameters.overrides.penalty" = { choices = [0.1, 0.5] }
+"""
+ONE_COLUMN = Choice(columns=("most",))
+
+
+class HereExecutor:
+    """Carries out orders in this process, one after the other."""
+
+    def __init__(self):
+        self.orders = []
+
+    def run(self, orders, tell):
+        self.orders += orders
+        return [perform(order) for order in orders]
+
+
+class RefusingExecutor:
+    def run(self, orders, tell):
+        return [Outcome(order.name, "failed", "no") for order in orders]
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    return SearchSettings(budget=3, seeds=(0,), space=tmp_path / "space.toml")
+
+
+def test_a_search_trains_scores_and_records(bench, settings):
+    executor = HereExecutor()
+    found = search(bench.table, bench.runs, ONE_COLUMN, settings, executor, print)
+    assert [(each.row.id, len(each.trials)) for each in found] == [("erm", 3), ("stablenet", 3)]
+    assert len(executor.orders) == 4  # the recipe's own two runs were there
+    for each in found:
+        assert each.trials[0].values == {}
+        for trial in each.trials:
+            (folder,) = trial.folders
+            epochs = [line for line in read_lines(bench.runs / folder / "records.jsonl") if line["kind"] == "epoch"]
+            assert trial.score == pytest.approx(100 * max(line["validation"]["accuracy"] for line in epochs))
+        best = max(trial.score for trial in each.trials)
+        assert each.best == next(trial for trial in each.trials if trial.score == best)
+        recorded = read_record(bench.runs, bench.table)["search"][each.row.id][""]
+        assert recorded["values"] == each.best.values
+        assert (recorded["budget"], recorded["seeds"], len(recorded["trials"])) == (3, [0], 3)
+    plan = make_plan(bench.table, bench.runs, Choice(columns=("most",), seeds=(0,), tuned=True))
+    assert {run.run.hash for run in plan.runs} == {each.best.runs[0].hash for each in found}
+
+
+def test_the_target_is_never_looked_at(bench, settings):
+    executor = HereExecutor()
+    search(bench.table, bench.runs, Choice(columns=("most",), methods=("erm",)), settings, executor, print)
+    for order in executor.orders:
+        assert not list((bench.runs / order.name).glob("evaluation.jsonl"))
+        assert not list((bench.runs / order.name).glob("predictions*"))
+
+
+def test_trials_are_drawn_from_their_space(made):
+    settings = SearchSettings(budget=40)
+    (found,) = draw_searches(made.table, Choice(columns=("most",), methods=("stablenet",)), settings)
+    rates = [trial.runs[0].config.train.learning_rate for trial in found.trials]
+    penalties = [t.runs[0].config.method.parameters["overrides"]["penalty"] for t in found.trials[1:]]
+    assert rates[0] == 0.02
+    assert all(0.002 <= rate <= 0.06 for rate in rates)
+    assert all(0.003 <= penalty <= 1 for penalty in penalties)
+    assert len(set(rates)) == 40
+    # Log-uniform: about half of the factors lie below the geometric mean.
+    assert 10 <= sum(rate < 0.02 * math.sqrt(0.1 * 3) for rate in rates) <= 30
+    assert found == draw_searches(made.table, Choice(columns=("most",), methods=("stablenet",)), settings)[0]
+    other = draw_searches(made.table, Choice(columns=("most",), methods=("stablenet",)), SearchSettings(draw=1))[0]
+    assert other.trials[1].values != found.trials[1].values
+
+
+@pytest.mark.parametrize("method", list(ALGORITHMS))
+def test_every_method_takes_its_space(made, method):
+    from dataclasses import replace
+
+    row = replace(made.table.rows[0], method=method)
+    base = make_run(made.table, row, made.table.columns[0], 0).config
+    values = draw_trial(find_space(method), base, "0")
+    check_methods([make_run(made.table, row, made.table.columns[0], 0, values)])
+
+
+def test_a_search_without_a_single_good_trial_is_no_choice(bench, settings, tmp_path):
+    with pytest.raises(UserError, match="every trial of erm in bars failed"):
+        search(bench.table, tmp_path / "none", ONE_COLUMN, settings, RefusingExecutor(), print)
+    assert read_record(tmp_path / "none", bench.table) == {}
+
+
+def test_a_failed_trial_is_not_chosen(bench, settings):
+    (found, _) = search(bench.table, bench.runs, ONE_COLUMN, settings, RefusingExecutor(), print)
+    assert [trial.score is None for trial in found.trials] == [False, True, True]
+    assert found.best.values == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('"train.learning_rate" = { times = [2.0, 0.1] }', "two rising numbers"),
+        ('"train.learning_rate" = { log = [0, 1] }', "two rising numbers"),
+        ('"train.learning_rate" = { between = [0, 1] }', "must be one of times, log"),
+        ('"train.learning_rate" = 3', "must be one of times, log"),
+        ('"method.parameters.gamma" = { times = [1.0, 2.0] }', "has no number in the config"),
+        ('"train.learning_rat" = { log = [1.0, 2.0] }', "learning_rate"),
+    ],
+)
+def test_mistakes_in_a_space_are_named(made, tmp_path, line, message):
+    (tmp_path / "space.toml").write_text(f"[common]\n{line}\n")
+    with pytest.raises(UserError, match=message):
+        draw_searches(made.table, ONE_COLUMN, SearchSettings(space=tmp_path / "space.toml"))
+
+
+def test_an_empty_space_and_no_budget_are_refused(made, tmp_path):
+    (tmp_path / "space.toml").write_text("[focal]\n")
+    with pytest.raises(UserError, match="nothing for erm"):
+        draw_searches(made.table, ONE_COLUMN, SearchSettings(space=tmp_path / "space.toml"))
+    with pytest.raises(UserError, match="at least 2"):
+        SearchSettings(budget=1)
