@@ -1,0 +1,210 @@
+"""Every method on the embedded digits, three seeds: can it learn what ERM learns?
+
+    python -m benchmarks.embedded                                # every registered method
+    python -m benchmarks.embedded --methods jigen rsc --epochs 3 --out elsewhere   # a quick look
+    python -m benchmarks.embedded --page                         # only write the page anew, from what was measured
+
+With few cores, one process for each and OMP_NUM_THREADS=1, with a share of the --methods each, is quickest.
+
+Runs lie below --runs under the hash of their config: finished ones are taken as they are, stopped ones go on. The bar
+is a method's mean accuracy on source validation, at most three points below ERM's. The target's accuracy, at the epoch
+that source validation chose, stands in a column of its own and decides nothing.
+
+Writes embedded.json and README.md into --out (results/methods); the page also holds the tables of benchmarks.methods.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stablenet.algorithms import ALGORITHMS
+from stablenet.engine.assemble import assemble_config
+from stablenet.engine.config import RunConfig
+from stablenet.engine.records import find_best
+from stablenet.engine.runs import Run
+from stablenet.engine.session import Runtime
+from stablenet.engine.train import train
+from stablenet.errors import UserError
+from stablenet.evaluation.evaluate import evaluate_run
+from stablenet.evaluation.selection import DEFAULT_RULE
+
+RECIPE, REFERENCE = "embedded-dr0.9", "erm"
+BAR = 3.0  # points of source validation that a method may lie below ERM
+AVERAGED = ("train.averaging=swad",)
+# D-SAM needs residual blocks, and one module for every background: a ResNet, few backgrounds, and ERM likewise.
+RESIDUAL = ("model.name=resnet18", "data.parameters.backgrounds=20", "train.epochs=10", "train.milestones=[8]")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to use a method. beside: the name of the one it is compared with.   rule: which model counts."""
+
+    method: str
+    settings: tuple[str, ...] = ()
+    beside: str = REFERENCE
+    rule: str = DEFAULT_RULE
+    note: str = ""
+
+
+# Beside every registered method as it is; a name that is a method's own replaces that.
+SPECIAL = {
+    "stablenet": Variant("stablenet", note="preset recommended"),
+    "stablenet paper": Variant("stablenet", ("method.parameters.preset=paper",), note="preset paper"),
+    "erm + swad": Variant("erm", AVERAGED, rule="averaged", note="averaged weights"),
+    "stablenet + swad": Variant("stablenet", AVERAGED, rule="averaged", note="averaged weights"),
+    "erm, ResNet-18": Variant("erm", RESIDUAL, beside="erm, ResNet-18", note="twenty backgrounds, ten epochs"),
+    "d-sam": Variant("d-sam", RESIDUAL, beside="erm, ResNet-18", note="ResNet-18, twenty backgrounds, ten epochs"),
+}
+
+
+def list_variants(methods: list[str]) -> dict[str, Variant]:
+    plain = {name: Variant(name) for name in ALGORITHMS if name not in SPECIAL}
+    every = {**plain, **SPECIAL}
+    if not methods:
+        return every
+    wanted = {name for name, variant in every.items() if variant.method in methods}
+    wanted |= {every[name].beside for name in wanted}
+    return {name: variant for name, variant in every.items() if name in wanted}
+
+
+def make_config(variant: Variant, seed: int, epochs: int | None) -> RunConfig:
+    short = [] if epochs is None else [f"train.epochs={epochs}", f"train.milestones=[{max(1, epochs * 2 // 3)}]"]
+    return assemble_config(RECIPE, None, [f"method.name={variant.method}", *variant.settings, *short, f"seed={seed}"])
+
+
+def measure(run: Run, rule: str, device: str) -> dict[str, Any]:
+    """Accuracies in per cent: source validation of the model the rule takes, and that model on the target."""
+    if rule == DEFAULT_RULE:
+        chosen = find_best(run.records)
+    else:
+        chosen = next(record for record in reversed(run.records) if record["kind"] == "averaged")
+    assert chosen is not None
+    (evaluation,) = evaluate_run(run, rule=rule, device=device)
+    return {
+        "seed": run.config.seed,
+        "epochs": run.config.train.epochs,
+        "epoch": chosen["epoch"],
+        "validation": 100 * chosen["validation"]["accuracy"],
+        "target": 100 * evaluation.figures["accuracy"],
+    }
+
+
+def train_all(options: argparse.Namespace) -> dict[str, Any]:
+    """Each variant's figures per seed; a method that refuses the data is kept with its reason."""
+    found: dict[str, Any] = {}
+    runtime = Runtime(runs=options.runs, device=options.device, resume=True)
+    for name, variant in list_variants(options.methods).items():
+        seeds = []
+        try:
+            for seed in options.seeds:
+                run = train(make_config(variant, seed, options.epochs), runtime)
+                seeds.append(measure(run, variant.rule, options.device))
+                print(f"{name}, seed {seed}: {seeds[-1]}", flush=True)
+        except UserError as error:
+            found[name] = {"refused": str(error)}
+            print(f"{name}: {error}", flush=True)
+            continue
+        uses_domains = ALGORITHMS[variant.method].uses_domains
+        found[name] = {"seeds": seeds, "beside": variant.beside, "note": variant.note, "uses_domains": uses_domains}
+    return found
+
+
+def show(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| method | source validation, % | points above ERM | bar | target at that epoch, % | epochs | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, each in found.items():
+        if "refused" in each:
+            continue
+        gap = mean(each, "validation") - mean(found[each["beside"]], "validation")
+        bar = "" if name == each["beside"] else "holds" if gap >= -BAR else "**BROKEN**"
+        shown = "" if name == each["beside"] else f"{gap:+.1f}"
+        lines.append(
+            f"| {name}{'*' * each['uses_domains']} | {spread(each, 'validation')} | {shown} | {bar} | "
+            f"{spread(each, 'target')} | {each['seeds'][0]['epochs']} | {each['note']} |"
+        )
+    lines += [f"\n- {name} was refused: {each['refused']}." for name, each in found.items() if "refused" in each]
+    return lines
+
+
+def mean(each: dict[str, Any], column: str) -> float:
+    return statistics.mean(seed[column] for seed in each["seeds"])
+
+
+def spread(each: dict[str, Any], column: str) -> str:
+    """Mean ± sample standard deviation over seeds."""
+    values = [seed[column] for seed in each["seeds"]]
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{deviation}"
+
+
+INTRODUCTION = """# The methods side by side
+
+## Do they learn?
+
+The embedded digits with a dominant ratio of 0.9 (`--recipe {recipe}`), every method with the settings of its
+recipe; mean ± sample standard deviation over {seeds} seeds. Source validation is the best epoch's accuracy on 130
+images held out of the training backgrounds. The bar: at most {bar:g} points below ERM; a method that cannot learn is
+broken.
+
+The target column is the test accuracy of the epoch, or of the averaged weights, that source validation chose. No
+selection reads it, the rates are those of ERM's recipe, and 500 small images on a few splits rank no methods.
+
+Made by `python -m benchmarks.embedded`.
+"""
+
+
+def write_page(out: Path) -> None:
+    """README.md from the figures and tables that lie beside it."""
+    found = json.loads((out / "embedded.json").read_text())
+    seeds = max(len(each["seeds"]) for each in found.values() if "seeds" in each)
+    lines = [
+        INTRODUCTION.format(recipe=RECIPE, seeds=seeds, bar=BAR),
+        *show(found),
+        "",
+        "\\* learns from domain labels; here the background.",
+        "",
+        "## What does a step cost?",
+        "",
+        "Made by `python -m benchmarks.methods`, which also says how it measures.",
+    ]
+    for path in sorted(out.glob("speed-*.md")):
+        lines += ["", f"### {path.stem.removeprefix('speed-')}", "", path.read_text().rstrip()]
+    (out / "README.md").write_text("\n".join(lines) + "\n")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="*", default=[], help="only these, beside ERM")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int, help="fewer than the recipe's, for a quick look; write it elsewhere")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--runs", type=Path, default=Path("runs/methods"))
+    parser.add_argument("--out", type=Path, default=Path("results/methods"))
+    parser.add_argument("--page", action="store_true", help="train nothing, write the page from what was measured")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    figures = options.out / "embedded.json"
+    if not options.page:
+        found = train_all(options)
+        # Several processes may each train some of the methods: what another wrote meanwhile stays.
+        old = json.loads(figures.read_text()) if options.methods and figures.exists() else {}
+        joined = {**old, **found}
+        ordered = {name: joined[name] for name in list_variants([]) if name in joined}
+        figures.write_text(json.dumps(ordered, indent=1) + "\n")
+    write_page(options.out)
+    print((options.out / "README.md").read_text())
+
+
+if __name__ == "__main__":
+    main()
