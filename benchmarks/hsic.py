@@ -2,8 +2,9 @@
 
     python -m benchmarks.hsic            # results/hsic/README.md, cost.json and docs/pictures/hsic-cost.png
 
-Both sides solve the same weight problem with the same solver, 20 steps, on the CPU, the kernels or functions included;
-they are timed in turn. The second table tells how near the estimate's weights come to the exact ones.
+Both sides solve the same weight problem with the same solver, 20 steps, on one thread of the CPU, the kernels or
+functions included; they are timed in turn, by the seconds that the process itself was given. The second table tells how
+near the estimate's weights come to the exact ones.
 """
 
 from __future__ import annotations
@@ -12,27 +13,29 @@ import argparse
 import json
 import math
 import platform
+import statistics
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.weighting import in_turn
 from stablenet.algorithms.hsic import HSICSettings, solve_hsic
-from stablenet.weighting import solve_dataset
+from stablenet.weighting.problem import solve_problem
 
 FEATURES, FUNCTIONS, STEPS = 64, 5, 20
-SIZES = (32, 64, 128, 256, 512)
-FURTHER = (1024, 2048, 4096)  # for the estimate alone
+SIZES = (32, 64, 128, 256, 512, 1024)
+FURTHER = (2048, 4096)  # for the estimate alone
 AGREEMENT_ROWS, AGREEMENT_FEATURES, AGREEMENT_FUNCTIONS, DRAWS = 128, 8, (1, 5, 20, 100), 10
 SETTINGS = HSICSettings(steps=STEPS).solver()
 PAGE = f"""# What exact HSIC costs
 
 `python -m benchmarks.hsic` measures the weight problem with the exact HSIC of every feature pair (method `hsic`) beside
 its estimate by random Fourier features (q = {FUNCTIONS}): m = {FEATURES} features, {STEPS} steps of the same solver,
-kernels or functions included. Medians of timings taken in turn in one run ({{environment}}); other
-work shared the machine, so read the ratios and the growth.
+kernels or functions included. Medians of CPU time, taken in turn in one run on one thread
+({{environment}}); other work shared the machine and its caches, so read the ratios and the growth.
 
 ![Seconds of a solve against the number of samples](../../docs/pictures/hsic-cost.png)
 
@@ -41,7 +44,7 @@ work shared the machine, so read the ratios and the growth.
 {{cost}}
 
 Between the two largest sizes the exact time grows as n^{{exact_growth:.1f}}, the estimate's as
-n^{{fourier_growth:.1f}}; the exact memory as n², the estimate's as n.
+n^{{fourier_growth:.1f}}; the exact kernel matrices grow as n², the estimate's features as n.
 
 How near the weights come (n = {AGREEMENT_ROWS}, m = {AGREEMENT_FEATURES}; {DRAWS} draws of the functions, mean ±
 standard deviation; an exact weight lies {{spread:.3f}} from one on average):
@@ -61,9 +64,9 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("docs/pictures/hsic-cost.png"))
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    torch.set_num_threads(1)
     record = {
-        "environment": f"torch {torch.__version__}, Python {platform.python_version()}, "
-        f"{torch.get_num_threads()} threads of the CPU",
+        "environment": f"torch {torch.__version__}, Python {platform.python_version()}",
         "cost": [measure_cost(n, options.repeats) for n in (*SIZES, *FURTHER)],
         "agreement": [measure_agreement(q) for q in AGREEMENT_FUNCTIONS],
     }
@@ -84,19 +87,24 @@ def draw_features(n: int, m: int, seed: int = 0) -> Tensor:
 
 def solve_fourier(z: Tensor, q: int, seed: int = 0) -> Tensor:
     """Weights (n,) by q Fourier functions a feature, from the solver and settings of the exact side."""
-    overrides = {"pairs": "features", "num_functions": q, "bandwidth": "median", "steps": SETTINGS.steps, "seed": seed}
-    overrides |= {"learning_rate": SETTINGS.learning_rate, "penalty": SETTINGS.penalty, "min_ess": SETTINGS.min_ess}
-    return solve_dataset(z, **overrides).weights
+    settings = replace(SETTINGS, num_functions=q, bandwidth="median")
+    return solve_problem(z, None, z.new_empty(0), len(z), settings, torch.Generator().manual_seed(seed)).weights
 
 
 def measure_cost(n: int, repeats: int) -> dict[str, Any]:
     """Seconds of a solve on both sides; the exact one only where it is still bearable."""
     z = draw_features(n, FEATURES)
-    sides = [lambda: solve_fourier(z, FUNCTIONS)]
+    sides = {"fourier": lambda: solve_fourier(z, FUNCTIONS)}
     if n in SIZES:
-        sides.append(lambda: solve_hsic(z, SETTINGS))
-    seconds = in_turn(sides, repeats)
-    return {"n": n, "fourier": seconds[0], "exact": seconds[1] if n in SIZES else None}
+        sides["exact"] = lambda: solve_hsic(z, SETTINGS)
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(repeats + 1):
+        for side, solve in sides.items():
+            start = time.process_time()
+            solve()
+            times[side].append(time.process_time() - start)
+    median = {side: statistics.median(each[1:]) for side, each in times.items()}  # the first round warms up
+    return {"n": n, "fourier": median["fourier"], "exact": median.get("exact")}
 
 
 def measure_agreement(q: int) -> dict[str, Any]:
@@ -136,7 +144,7 @@ def write_page(record: dict[str, Any]) -> str:
 
 def cost_line(row: dict[str, Any]) -> str:
     n, exact, fourier = row["n"], row["exact"], row["fourier"]
-    times = f"{1e3 * exact:.3g}" if exact else "–", f"{1e3 * fourier:.3g}", f"{exact / fourier:.2g}" if exact else "–"
+    times = f"{1e3 * exact:,.0f}" if exact else "–", f"{1e3 * fourier:,.0f}", f"{exact / fourier:.1f}" if exact else "–"
     memory = f"{4 * n * n * FEATURES / 2**20:,.4g}", f"{4 * n * FEATURES * FUNCTIONS / 2**20:.2g}"
     return f"| {n:,} | {' | '.join((*times, *memory))} |"
 
@@ -159,7 +167,7 @@ def plot_cost(path: Path, record: dict[str, Any]) -> None:
     axis.set_xticks(sizes, [str(n) for n in sizes], fontsize=8)
     axis.minorticks_off()
     axis.set_xlabel("samples n")
-    axis.set_ylabel("one solve, seconds")
+    axis.set_ylabel("one solve, CPU seconds")
     axis.set_title(f"Sample weights, m = {FEATURES} features, {STEPS} steps", fontsize=10)
     axis.legend(frameon=False)
     axis.spines[["top", "right"]].set_visible(False)

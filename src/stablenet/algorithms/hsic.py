@@ -41,7 +41,7 @@ class HSICSettings:
     def solver(self) -> WeightingSettings:
         """The weight solver's settings, checked by itself."""
         own = {name: getattr(self, name) for name in ("steps", "learning_rate", "penalty", "min_ess")}
-        return settings_of("recommended", {"pairs": "features", "groups": 0, **own})
+        return settings_of("recommended", {"pairs": "features", "objective": "relative", "groups": 0, **own})
 
 
 class HSIC(Algorithm[HSICSettings]):

@@ -28,7 +28,7 @@ class HsicPairs:
 
     def __init__(self, z: Tensor, bandwidth: Tensor | None = None) -> None:
         check_size(*z.shape)
-        scale = median_distance(z, points=len(z)) if bandwidth is None else bandwidth
+        scale = median_distance(z) if bandwidth is None else bandwidth
         # Centred, which changes the rounding alone: equal shifts of a kernel's functions have no covariance.
         self._kernels = centre_kernels(gaussian_kernels(z / scale))  # (m, n, n)
         self._sum = self._kernels.sum(0)
