@@ -41,7 +41,7 @@ class Watch:
         self._settings, self._seconds, self._tell = settings, seconds, tell
         self._stop = threading.Event()
         self._state = ""
-        self._stamp = ""
+        self._served = ("", b"")  # stamp and page, replaced together
         self._server = _bind(port, self)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self.report: Report | None = None
@@ -53,13 +53,12 @@ class Watch:
     @property
     def stamp(self) -> str:
         """Changes with every rebuild."""
-        return self._stamp
+        return self._served[0]
 
-    def read_page(self) -> bytes:
+    @property
+    def page(self) -> bytes:
         """The page as it is served: with the script that asks for newer ones."""
-        text = self._settings.page.read_text(encoding="utf-8")
-        head, _, tail = text.rpartition("</body>")
-        return f"{head}{_REFRESH}{tail}".encode()
+        return self._served[1]
 
     def run(self) -> None:
         """Until `stop`, or Ctrl-C. The first page must succeed; later a failure is told and the old page stays."""
@@ -82,7 +81,9 @@ class Watch:
         if state == self._state:
             return
         self.report = build_report(self._settings)
-        self._state = self._stamp = state
+        head, _, tail = self._settings.page.read_text(encoding="utf-8").rpartition("</body>")
+        self._served = (state, f"{head}{_REFRESH}{tail}".encode())
+        self._state = state
         self._tell(f"{len(self.report.gathered.runs)} runs on the page")
 
     def stop(self) -> None:
@@ -114,7 +115,7 @@ def _bind(port: int, watch: Watch) -> ThreadingHTTPServer:
             if self.path == _STAMP:
                 self._answer(watch.stamp.encode(), "text/plain")
             elif self.path in ("/", "/index.html"):
-                self._answer(watch.read_page(), "text/html; charset=utf-8")
+                self._answer(watch.page, "text/html; charset=utf-8")
             else:
                 self.send_error(404)
 

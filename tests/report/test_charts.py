@@ -1,0 +1,84 @@
+"""Charts are valid SVG and show every number at its place; nothing leads over what is missing."""
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from stablenet.report import charts, maps
+from stablenet.report.curves import CurveReader
+from stablenet.report.weigh import Weighed
+
+
+def find(svg, kind, style):
+    return [node for node in ElementTree.fromstring(svg).iter(kind) if style in (node.get("class") or "").split()]
+
+
+@pytest.fixture(scope="module")
+def styles(result):
+    return charts.choose_styles(result)
+
+
+def test_rows_have_styles_of_their_own(result, styles):
+    assert styles["erm"] == "erm"
+    assert styles["stablenet"] == "stablenet"
+    assert len(set(styles.values())) == len(styles)
+    twice = replace(result, rows=(*result.rows, replace(result.rows[2], id="other")))
+    assert len(set(charts.choose_styles(twice).values())) == 4
+
+
+def test_differences_lie_where_the_numbers_say(result, styles):
+    column = result.columns[0]
+    svg = charts.draw_paired(result, column, styles)
+    versus = result.cell("stablenet", "easy").versus
+    zero = float(find(svg, "line", "mark")[0].get("x1"))
+    dots = [float(dot.get("cx")) for dot in find(svg, "circle", "seed")]
+    assert len(dots) == 2
+    assert [x > zero for x in dots] == [value > 0 for value in versus.differences]
+    if versus.differences[0] != versus.differences[1]:
+        assert (dots[0] < dots[1]) == (versus.differences[0] < versus.differences[1])
+    assert charts.draw_paired(result, result.columns[3], styles) is None
+
+
+def test_a_line_per_row_against_the_ratio(result, styles):
+    svg = charts.draw_along(result, styles)
+    assert len(find(svg, "polyline", "thick")) == 2
+    assert len(find(svg, "polyline", "printed")) == 2
+    assert len(find(svg, "circle", "seed")) == 8
+    assert find(svg, "polyline", "k0") == []
+
+
+def test_no_line_leads_over_a_missing_column():
+    assert charts._split({"a": 1, "c": 1, "d": 1}, ["a", "b", "c", "d"]) == [["a"], ["c", "d"]]
+
+
+def test_training_curves_of_every_seed_and_their_mean(result, styles):
+    curves = CurveReader().read_column(result, result.columns[1], "validation")
+    assert {row: len(found) for row, found in curves.items()} == {"erm": 2, "coral": 1, "stablenet": 2}
+    assert all(0 <= share <= 100 for found in curves.values() for curve in found for _, share in curve)
+    svg = charts.draw_training([(styles[row], found) for row, found in curves.items()], "x")
+    assert (len(find(svg, "polyline", "thin")), len(find(svg, "polyline", "thick"))) == (4, 3)
+
+
+def test_a_mean_stops_where_the_shortest_run_stops():
+    assert charts.average([[(1, 10.0), (2, 20.0)], [(1, 30.0)]]) == [(1, 20.0)]
+    assert charts.draw_training([], "x") is None
+
+
+def test_heat_maps_shade_by_strength():
+    before, after = torch.tensor([[0.9, 0.0], [0.45, 0.1]]), torch.zeros(2, 2)
+    weighed = Weighed(None, torch.ones(3), torch.arange(3), before, after, torch.arange(2), (2.0, 1.0), 1.0, True)
+    svg = maps.draw_dependence(weighed)
+    key = 1  # every shade stands once in the key
+    assert len(find(svg, "rect", "h9")) == 1 + key
+    assert len(find(svg, "rect", "h5")) == 1 + key
+    assert len(find(svg, "rect", "h1")) == 1 + key
+    assert len(find(svg, "rect", "h0")) == 2 + key  # the grounds of both maps
+
+
+def test_weights_are_counted():
+    svg = maps.draw_weights(torch.tensor([0.5] * 30 + [2.5] * 10))
+    heights = sorted((float(bar.get("height")) for bar in find(svg, "rect", "weights")), reverse=True)
+    assert heights[1] == pytest.approx(heights[0] / 3, abs=0.2)
+    assert sum(heights[2:]) == 0
