@@ -8,7 +8,7 @@ from torch import Tensor
 
 from stablenet.diagnose.context import ContextFindings
 from stablenet.diagnose.telling import Telling
-from stablenet.diagnose.verdict import Verdict
+from stablenet.diagnose.verdict import HAND_MADE, Bars, Verdict
 from stablenet.diagnose.weigh import Trade
 
 
@@ -48,6 +48,7 @@ class Diagnosis:
     weights: Tensor
     verdict: Verdict
     border: Telling | None = None
+    bars: Bars = HAND_MADE
     context: ContextFindings | None = None
     thumbnails: Tensor | None = None
     columns: tuple[Column, ...] = ()

@@ -15,7 +15,7 @@ from stablenet.diagnose.context import study_context
 from stablenet.diagnose.findings import Diagnosis
 from stablenet.diagnose.subject import Subject
 from stablenet.diagnose.telling import measure_telling, one_hot, principal_axes
-from stablenet.diagnose.verdict import judge_images
+from stablenet.diagnose.verdict import HAND_MADE, NETWORK, Bars, judge_images
 from stablenet.diagnose.weigh import weigh_labels
 from stablenet.errors import UserError
 
@@ -44,12 +44,13 @@ class ImageChoices:
 def diagnose_images(subject: Subject, choices: ImageChoices, report: Report | None = None) -> Diagnosis:
     """Does context predict the label, what could weights do about it, and which samples would they raise?"""
     extract, side, features = _choose_features(choices, subject.side)
+    bars = NETWORK if choices.backbone else HAND_MADE
     chosen = choose_images(subject, choices.limit, choices.seed)
     found = collect(chosen, extract, side, _bind(report, "reading images"))
-    return _judge(found, features, report)
+    return _judge(found, features, bars, report)
 
 
-def _judge(found: Collected, features: str, report: Report | None) -> Diagnosis:
+def _judge(found: Collected, features: str, bars: Bars, report: Report | None) -> Diagnosis:
     subject = found.subject
     codes = torch.from_numpy(subject.y)
     y = codes.unique(return_inverse=True)[1]
@@ -70,7 +71,8 @@ def _judge(found: Collected, features: str, report: Report | None) -> Diagnosis:
         context=context,
         thumbnails=found.thumbnails,
         notes=subject.notes,
-        verdict=judge_images(whole, border, trades[-1], context),
+        bars=bars,
+        verdict=judge_images(whole, border, trades[-1], context, bars),
     )
 
 

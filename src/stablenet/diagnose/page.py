@@ -12,7 +12,7 @@ from torch import Tensor
 from stablenet._version import __version__
 from stablenet.diagnose import charts
 from stablenet.diagnose.findings import Diagnosis
-from stablenet.diagnose.verdict import MUCH, SOME, say_share
+from stablenet.diagnose.verdict import say_share
 from stablenet.page import encode_image, render, write_text
 
 CLASSES_SHOWN = 10
@@ -59,7 +59,6 @@ def write_page(diagnosis: Diagnosis, path: Path, command: str = "", seconds: flo
         "raised": [show(diagnosis, i) for i in order[:EXTREMES].tolist()],
         "lowered": [show(diagnosis, i) for i in order.flip(0)[:EXTREMES].tolist()],
         "contexts_shown": CONTEXTS_SHOWN,
-        "bars": (SOME, MUCH),
         "version": __version__,
         "command": command,
         "seconds": seconds,

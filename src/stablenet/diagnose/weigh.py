@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from stablenet.weighting import effective_sample_size, solve_dataset
+from stablenet.weighting import WeightingSettings, effective_sample_size
+from stablenet.weighting.problem import solve_problem
 
-PENALTIES = (0.5, 0.1, 0.02)  # the last is that of the preset `recommended`
-STEPS, TOLERANCE = 300, 0.02  # the problem is solved once here, so it is solved well
+PENALTIES = (0.5, 0.1, 0.02)  # gentle to firm
+# Linear features against the label, for all samples at once; solved once, so solved well. The axes have their scale.
+SETTINGS = WeightingSettings(
+    pairs="labels",
+    objective="relative",
+    num_functions=0,
+    scaling="none",
+    groups=0,
+    min_ess=0.1,
+    steps=300,
+    tolerance=0.02,
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,9 @@ def weigh_labels(
     """
     trades, weights = [], torch.ones(len(axes))
     for number, penalty in enumerate(PENALTIES):
-        solution = solve_dataset(axes.float(), y, scaling="none", penalty=penalty, steps=STEPS, tolerance=TOLERANCE)
+        settings = replace(SETTINGS, penalty=penalty)
+        generator = torch.Generator().manual_seed(settings.seed)
+        solution = solve_problem(axes.float(), y, axes.new_empty(0), len(axes), settings, generator)
         before, after = solution.dependence.tolist()
         weights = solution.weights
         trades.append(Trade(penalty, after / before if before > 0 else 1.0, share_effective(weights)))
