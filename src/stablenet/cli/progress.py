@@ -76,6 +76,9 @@ class Bar(Watcher):
         how = "no validation part"
         if best is not None:
             how = f"best source validation {best['validation']['accuracy']:.1%} after epoch {best['epoch']}"
+        averaged = [record for record in run.records if record["kind"] == "averaged"]
+        if averaged:
+            how += f", averaged weights {averaged[-1]['validation']['accuracy']:.1%}"
         word = "trained" if self._task is not None else "finished before, nothing to do"
         Console(highlight=False, soft_wrap=True).print(f"{word}: {how}\n{run.path}", markup=False)
 
