@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test lint types unit test-slow test-gpu bench wheel clean
+.PHONY: install demo test lint types unit test-slow test-gpu bench wheel smoke clean
 
 install: $(STAMP)
 
@@ -40,6 +40,11 @@ bench: $(STAMP)
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --outdir dist .
+
+# The wheel and the sdist in fresh environments, on the oldest and the newest torch; downloads gigabytes.
+smoke: wheel
+	.ci/smoke oldest
+	.ci/smoke newest
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
