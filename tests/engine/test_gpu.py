@@ -10,7 +10,7 @@ from stablenet.engine.runs import load_run
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError
-from tests.engine.tiny import tiny_config
+from tests.engine.tiny import STABLENET, tiny_config
 
 pytestmark = pytest.mark.gpu
 
@@ -59,7 +59,7 @@ def test_graphed_dropout_differs_between_steps_and_not_between_runs(tmp_path):
 @pytest.mark.parametrize("graphs", [False, True])
 def test_uniform_weights_equal_erm(tmp_path, graphs):
     uniform = ("method.parameters.overrides.min_ess=1.0", "method.parameters.preset=recommended")
-    weighted = gpu_run(tmp_path / "w", "stablenet", *EXACT, *uniform, graphs=graphs)
+    weighted = gpu_run(tmp_path / "w", *STABLENET, *EXACT, *uniform, graphs=graphs)
     plain = gpu_run(tmp_path / "p", "erm", *EXACT, graphs=graphs)
     assert losses(weighted) == pytest.approx(losses(plain), rel=1e-3)
 
@@ -67,13 +67,13 @@ def test_uniform_weights_equal_erm(tmp_path, graphs):
 def test_gpu_agrees_with_the_processor(tmp_path):
     # Linear features, since each device draws its own Fourier functions.
     settings = (*EXACT, "method.parameters.overrides.num_functions=0")
-    gpu = gpu_run(tmp_path / "gpu", "stablenet", *settings)
-    cpu = train(tiny_config("stablenet", *settings), Runtime(folder=tmp_path / "cpu", device="cpu"))
+    gpu = gpu_run(tmp_path / "gpu", *STABLENET, *settings)
+    cpu = train(tiny_config(*STABLENET, *settings), Runtime(folder=tmp_path / "cpu", device="cpu"))
     assert losses(gpu)[0] == pytest.approx(losses(cpu)[0], rel=1e-2)
 
 
 def test_bf16_is_the_default_and_learns(tmp_path):
-    run = gpu_run(tmp_path / "run", "stablenet", "train.epochs=12", "train.milestones=[]")
+    run = gpu_run(tmp_path / "run", *STABLENET, "train.epochs=12", "train.milestones=[]")
     assert session_of(run)["precision"] == "bf16"
     assert losses(run)[-1] < losses(run)[0]
     assert run.model.state_dict()["head.weight"].dtype == torch.float32
@@ -90,11 +90,11 @@ def test_resume_goes_on(tmp_path):
     from stablenet.engine.interrupts import Interrupted
     from tests.engine.test_train import StopAt
 
-    whole = gpu_run(tmp_path / "whole", "stablenet", *EXACT)
-    config = tiny_config("stablenet", *EXACT)
+    whole = gpu_run(tmp_path / "whole", *STABLENET, *EXACT)
+    config = tiny_config(*STABLENET, *EXACT)
     with pytest.raises(Interrupted):
         train(config, Runtime(folder=tmp_path / "run", device="cuda"), StopAt(9))
-    resumed = gpu_run(tmp_path / "run", "stablenet", *EXACT, resume=True)
+    resumed = gpu_run(tmp_path / "run", *STABLENET, *EXACT, resume=True)
     assert losses(resumed) == pytest.approx(losses(whole), rel=2e-2)
 
 
@@ -125,7 +125,7 @@ def test_real_out_of_memory_says_what_to_try(tmp_path):
 
 def test_resnet_is_not_graphed_at_224(tmp_path):
     settings = ("model.name=resnet18", "data.image_size=224", "train.max_steps=2", "data.augment=true")
-    config = tiny_config("stablenet", *settings).plain()
+    config = tiny_config(*STABLENET, *settings).plain()
     config["model"]["parameters"] = {}
     from stablenet.engine.config import read_config
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.engine.tiny import child_processes, tiny_config, tiny_run
+from tests.engine.tiny import STABLENET, child_processes, tiny_config, tiny_run
 
 PLAIN = ("model.name=tests.engine.tiny:PlainNet", "train.log_every=1", "train.max_steps=8")
 TAPS = "method.parameters.taps=['stage1', 'last']"
-SETTINGS = ("stablenet", *PLAIN, TAPS)
+SETTINGS = (*STABLENET, *PLAIN, TAPS)
 
 
 def spy_on(session, seen):

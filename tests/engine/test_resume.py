@@ -4,12 +4,17 @@ import random
 
 import pytest
 
-from tests.engine.tiny import child_processes, tiny_run, train_and_die
+from tests.engine.tiny import STABLENET, child_processes, tiny_run, train_and_die
 
 STEPS = 21  # of a tiny run
 METHODS = {
-    "batch": ("stablenet", "data.augment=true"),
-    "dataset": ("stablenet", "method.parameters.solve=dataset", "method.parameters.collect=epoch"),
+    "batch": (*STABLENET, "data.augment=true"),
+    "dataset": (
+        "stablenet",
+        "method.parameters.solve=dataset",
+        "method.parameters.collect=epoch",
+        "method.parameters.every=1",
+    ),
 }
 
 

@@ -14,7 +14,7 @@ from stablenet.engine.runs import load_run
 from stablenet.engine.session import EngineStepper
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
-from tests.engine.tiny import tiny_config, tiny_run
+from tests.engine.tiny import STABLENET, tiny_config, tiny_run
 
 GOLDEN = (
     "method.parameters.preset=paper",
@@ -33,7 +33,7 @@ def epochs(run):
 
 
 def test_trains_and_records(tmp_path):
-    run = tiny_run(tmp_path / "run", "stablenet")
+    run = tiny_run(tmp_path / "run", *STABLENET)
     kinds = [record["kind"] for record in run.records]
     assert kinds.count("epoch") == 3
     assert kinds[0] == "start"
@@ -49,7 +49,7 @@ def test_trains_and_records(tmp_path):
 
 def test_a_loaded_model_gives_the_figures_that_were_recorded(tmp_path):
     """Validation accuracy, counted by hand with the model from the file."""
-    run = tiny_run(tmp_path / "run", "stablenet")
+    run = tiny_run(tmp_path / "run", *STABLENET)
     samples = run.open_part("validation")
     pixels = samples.pixels.read(samples.row)
     with torch.no_grad():
@@ -77,8 +77,8 @@ def test_best_model_is_that_of_the_best_validation(tmp_path, monkeypatch):
 
 def test_one_seed_one_result(tmp_path):
     outside = torch.get_rng_state()
-    first, second = (tiny_run(tmp_path / name, "stablenet") for name in "ab")
-    other = tiny_run(tmp_path / "c", "stablenet", "seed=1", "data.split_seed=0")
+    first, second = (tiny_run(tmp_path / name, *STABLENET) for name in "ab")
+    other = tiny_run(tmp_path / "c", *STABLENET, "seed=1", "data.split_seed=0")
     assert torch.equal(torch.get_rng_state(), outside)  # nobody's random numbers were touched
     assert read(first.path) == read(second.path)
     assert read(first.path, "last.safetensors") == read(second.path, "last.safetensors")
@@ -89,7 +89,7 @@ def test_one_seed_one_result(tmp_path):
 def test_uniform_weights_equal_erm_bit_for_bit(tmp_path, solve):
     # A floor of one on the effective sample size leaves nothing but uniform weights.
     uniform = ("method.parameters.overrides.min_ess=1.0", f"method.parameters.solve={solve}")
-    weighted = tiny_run(tmp_path / "weighted", "stablenet", *uniform)
+    weighted = tiny_run(tmp_path / "weighted", *STABLENET, *uniform)
     plain = tiny_run(tmp_path / "plain", "erm")
     assert read(weighted.path, "last.safetensors") == read(plain.path, "last.safetensors")
     assert [r["validation"] for r in epochs(weighted)] == [r["validation"] for r in epochs(plain)]
@@ -103,7 +103,7 @@ def test_weights_change_the_result(tmp_path):
 
 def test_golden_records(tmp_path, request):
     """What a tiny run measured when this was written; another number here is another result for everybody."""
-    run = tiny_run(tmp_path / "run", "stablenet", *GOLDEN)
+    run = tiny_run(tmp_path / "run", *STABLENET, *GOLDEN)
     golden = json.loads((request.path.parent / "golden.json").read_text())
     found = [{k: v for k, v in record.items() if k != "config_hash"} for record in run.records]
     assert [record["kind"] for record in found] == [record["kind"] for record in golden]
@@ -146,9 +146,9 @@ class StopAt(Watcher):
 
 
 def test_ctrl_c_is_clean_and_resumable(tmp_path):
-    whole = tiny_run(tmp_path / "whole", "stablenet")
+    whole = tiny_run(tmp_path / "whole", *STABLENET)
     with pytest.raises(Interrupted):
-        tiny_run(tmp_path / "run", "stablenet", watcher=StopAt(9))
+        tiny_run(tmp_path / "run", *STABLENET, watcher=StopAt(9))
     assert load_run(tmp_path / "run").status == {
         "state": "interrupted",
         "reason": "stopped by the user",
@@ -156,8 +156,8 @@ def test_ctrl_c_is_clean_and_resumable(tmp_path):
         "step": 9,
     }
     with pytest.raises(UserError, match=r"interrupted at step 9: go on with --resume"):
-        tiny_run(tmp_path / "run", "stablenet")
-    resumed = tiny_run(tmp_path / "run", "stablenet", resume=True)
+        tiny_run(tmp_path / "run", *STABLENET)
+    resumed = tiny_run(tmp_path / "run", *STABLENET, resume=True)
     assert read(resumed.path) == read(whole.path)
     assert read(resumed.path, "last.safetensors") == read(whole.path, "last.safetensors")
 
@@ -264,6 +264,28 @@ def test_dataset_solve_once_per_epoch(tmp_path):
     assert all(record["dependence_after"] < record["dependence_before"] for record in solves)
 
 
+def test_the_recommended_weights_are_solved_once_and_grow(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.ramp=0.67", "train.log_every=1")
+    assert [record["epoch"] for record in run.records if record["kind"] == "solve"] == [1]
+    shares = [[r["ess_ratio"] for r in run.records if r["kind"] == "step" and r["epoch"] == e] for e in (1, 2, 3)]
+    assert shares[0] == [1.0] * len(shares[0])  # ones at first
+    means = [sum(share) / len(share) for share in shares]
+    assert 1.0 > means[1] > means[2]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("every=-1", "every must be 0"),
+        ("ramp=1.5", "ramp must be a share"),
+        ("collect=epoch", "set method.parameters.every to 1 or more"),
+    ],
+)
+def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
+    with pytest.raises(UserError, match=message):
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
+
+
 def test_max_steps_ends_inside_an_epoch(tmp_path):
     run = tiny_run(tmp_path / "run", "erm", "train.max_steps=10")
     assert [record["step"] for record in epochs(run)] == [7, 10]
@@ -318,7 +340,7 @@ def test_another_process_in_the_folder_is_refused(tmp_path):
 
 def test_checkpoint_is_tensors_and_json(tmp_path):
     with pytest.raises(Interrupted):
-        tiny_run(tmp_path / "run", "stablenet", watcher=StopAt(9))
+        tiny_run(tmp_path / "run", *STABLENET, watcher=StopAt(9))
     tensors, meta = state.load_tensors(tmp_path / "run" / "checkpoint.safetensors")
     assert meta["position"]["step"] == 9
     assert meta["position"]["batch"] == 2
@@ -328,7 +350,7 @@ def test_checkpoint_is_tensors_and_json(tmp_path):
 
 def test_unknown_tap_lists_neighbours(tmp_path):
     with pytest.raises(UserError, match=r"unknown tap 'stage9'.*stage1"):
-        tiny_run(tmp_path / "run", "stablenet", "method.parameters.taps=['stage9']")
+        tiny_run(tmp_path / "run", *STABLENET, "method.parameters.taps=['stage9']")
 
 
 def test_a_run_that_never_began_is_begun_again(tmp_path, monkeypatch):
@@ -340,7 +362,7 @@ def test_a_run_that_never_began_is_begun_again(tmp_path, monkeypatch):
 
 
 def test_bf16_on_request(tmp_path):
-    plain, half = (tiny_run(tmp_path / p, "stablenet", f"train.precision='{p}'") for p in ("32", "bf16"))
+    plain, half = (tiny_run(tmp_path / p, *STABLENET, f"train.precision='{p}'") for p in ("32", "bf16"))
     losses = [[r["train"]["loss"] for r in epochs(run)] for run in (plain, half)]
     assert losses[0] != losses[1]
     assert losses[1] == pytest.approx(losses[0], rel=0.2)

@@ -19,6 +19,7 @@ from stablenet.engine.train import train
 from stablenet.engine.watch import Watcher
 
 CLASSES, BACKGROUNDS, DIGITS = 3, 8, 90
+STABLENET = ("stablenet", "method.parameters.solve=batch")  # with a memory, the paper's way
 SETTINGS = (
     "data.source=tiny",
     "data.image_size=12",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from stablenet.weighting import effective_sample_size
-from stablenet.weighting.converge import project_to_simplex
+from stablenet.weighting.converge import Totals
 from tests.weighting.test_solver import correlated, solve
 
 
@@ -25,7 +25,25 @@ def nearest_by_search(w):
 @pytest.mark.parametrize("seed", range(5))
 def test_projection_is_the_nearest_point(seed):
     w = 3 * torch.randn(5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    torch.testing.assert_close(project_to_simplex(w), nearest_by_search(w))
+    torch.testing.assert_close(Totals(torch.zeros(5, dtype=torch.int64)).project(w), nearest_by_search(w))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_projection_by_class_is_that_of_every_class_alone(seed):
+    g = torch.Generator().manual_seed(seed)
+    w, classes = 3 * torch.randn(11, generator=g, dtype=torch.float64), torch.randint(0, 3, (11,), generator=g) * 7
+    expected = torch.empty_like(w)
+    for label in classes.unique():
+        expected[classes == label] = nearest_by_search(w[classes == label])
+    torch.testing.assert_close(Totals(classes).project(w), expected)
+
+
+def test_gap_by_class_is_the_sum_of_gaps():
+    g = torch.Generator().manual_seed(0)
+    w, slope = torch.rand(9, generator=g), torch.randn(9, generator=g)
+    classes = torch.tensor([0, 1, 0, 1, 2, 2, 2, 0, 1])
+    parts = [(w[k] @ slope[k] - k.sum() * slope[k].min()) for k in (classes == c for c in range(3))]
+    torch.testing.assert_close(Totals(classes).gap(w, slope), torch.stack(parts).sum())
 
 
 @pytest.mark.parametrize("preset", ["paper", "recommended"])

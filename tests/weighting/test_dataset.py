@@ -28,7 +28,7 @@ def test_samples_whose_context_disagrees_are_raised():
 
 def test_the_reported_dependence_is_that_of_the_public_function():
     z, labels, _ = contexts()
-    solution = solve_dataset(z, labels)
+    solution = solve_dataset(z, labels, preset="paper", pairs="labels", form="covariance", scaling="standard")
     u = standardize(z).unsqueeze(-1)
     for value, w in zip(solution.dependence, (torch.ones(600), solution.weights), strict=True):
         assert label_dependence(u, labels, w).item() == pytest.approx(value.item(), rel=1e-3)
@@ -54,6 +54,40 @@ def test_labels_that_context_does_not_predict_leave_the_weights_nearly_alone():
     calm = effective_sample_size(solve_dataset(z, shuffled, penalty=0.5).weights)
     assert calm / 600 > 0.9
     assert raised < calm
+
+
+def test_every_class_keeps_its_total():
+    z, labels, _ = contexts()
+    w, free = (solve_dataset(z, labels, totals=totals).weights for totals in ("classes", "all"))
+    means = torch.stack([w[labels == label].mean() for label in range(4)])
+    torch.testing.assert_close(means, torch.ones(4), rtol=1e-4, atol=0)
+    assert (torch.stack([free[labels == label].mean() for label in range(4)]) - 1).abs().max() > 0.01
+
+
+def test_chance_is_left_alone_and_context_is_not():
+    """Few samples and many features: permuted labels can be fitted by weights, and should not be."""
+    z, labels, _ = contexts(n=100)
+    shuffled = labels[torch.randperm(100, generator=torch.Generator().manual_seed(1))]
+    real, chance = (effective_sample_size(solve_dataset(z, y).weights) / 100 for y in (labels, shuffled))
+    fitted = effective_sample_size(solve_dataset(z, shuffled, chance=0.0).weights) / 100
+    assert chance > 0.8
+    assert real < 0.6
+    assert fitted < chance - 0.1
+
+
+def test_strength_blends_the_weights_exactly_at_both_ends():
+    z, labels, _ = contexts()
+    weighting, every = DatasetWeighting(600), torch.arange(600)
+    weighting.collect(every, z, labels)
+    solved = weighting.solve().weights
+    assert torch.equal(weighting(every), solved)
+    weighting.set_strength(0.0)
+    assert torch.equal(weighting(every), torch.ones(600))
+    weighting.set_strength(0.25)
+    torch.testing.assert_close(weighting(every), 0.75 + 0.25 * solved)
+    assert copy.deepcopy(weighting).strength == 0.25
+    with pytest.raises(UserError, match="must lie in"):
+        weighting.set_strength(1.5)
 
 
 def test_the_store_gives_the_weights_of_one_joint_solve():

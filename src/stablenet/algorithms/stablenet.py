@@ -22,23 +22,33 @@ SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly 
 class StableNetSettings:
     """preset: of the weighting: paper, published or recommended.
     taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
-    solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs.
+    solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs; None
+        takes the preset's: batch, for `recommended` dataset.
     collect: with solve="dataset", features of a pass before the epoch, without augmentation and dropout, or those of
         the epoch's own batches, which cost nothing and serve the epoch after.
-    every: with solve="dataset", epochs between two solves.
+    every: with solve="dataset", epochs between two solves; 0 solves once, before training: the shallow layers of an
+        untrained or pretrained network show the context and know nothing of the label yet.
+    ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to what was solved.
     overrides: any field of `WeightingSettings`; the weighting's seed is the run's unless given.
     """
 
     preset: str = "recommended"
     taps: tuple[str, ...] | None = None
-    solve: Literal["batch", "dataset"] = "batch"
+    solve: Literal["batch", "dataset"] | None = None
     collect: Literal["pass", "epoch"] = "pass"
-    every: int = 1
+    every: int = 0
+    ramp: float = 1 / 3
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise UserError(f"method.parameters.every must be at least 1, got {self.every}")
+        if self.every < 0:
+            raise UserError(f"method.parameters.every must be 0 (once) or more epochs, got {self.every}")
+        if not 0 <= self.ramp <= 1:
+            raise UserError(f"method.parameters.ramp must be a share of the epochs, 0..1, got {self.ramp}")
+        if self.collect == "epoch" and not self.every:
+            raise UserError(
+                "method.parameters.collect=epoch solves after epochs: set method.parameters.every to 1 or more"
+            )
         if self.taps is not None and not self.taps:
             raise UserError("method.parameters.taps is empty: name at least one tap, for example 'last'")
         if any(str(tap).endswith(":maps") for tap in self.taps or ()):
@@ -59,7 +69,7 @@ class StableNet(Algorithm[StableNetSettings]):
         network.tap(settings.taps or choose_taps(settings.preset, network), detach=True)
         overrides = {"seed": context.seed, **settings.overrides}
         self.weighting: StableWeighting | DatasetWeighting
-        if settings.solve == "batch":
+        if (settings.solve or choose_solve(settings.preset)) == "batch":
             overrides = {"num_classes": context.num_classes, **overrides}
             self.weighting = StableWeighting(settings.preset, **overrides)
         else:
@@ -80,9 +90,11 @@ class StableNet(Algorithm[StableNetSettings]):
 
     @torch.no_grad()
     def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+        if not isinstance(self.weighting, DatasetWeighting):
+            return {}
+        self.weighting.set_strength(self._strength(epoch))
         if not self._solves_before(epoch):
             return {}
-        assert isinstance(self.weighting, DatasetWeighting)
         self.network.eval()
         for batch in training_set.batches():
             _, *features = self.network.forward_taps(batch.x)
@@ -99,8 +111,18 @@ class StableNet(Algorithm[StableNetSettings]):
         return read_solution(self.weighting.solve())
 
     def _solves_before(self, epoch: int) -> bool:
-        passes = self.settings.solve == "dataset" and self.settings.collect == "pass"
-        return passes and epoch % self.settings.every == 0
+        if self.settings.collect == "epoch":
+            return False
+        return epoch % self.settings.every == 0 if self.settings.every else epoch == 0
+
+    def _strength(self, epoch: int) -> float:
+        length = self.settings.ramp * self.context.epochs
+        return min(1.0, epoch / length) if length else 1.0
+
+
+def choose_solve(preset: str) -> Literal["batch", "dataset"]:
+    """`recommended` is made for the whole set, the paper's presets for batches."""
+    return "dataset" if preset == "recommended" else "batch"
 
 
 def choose_taps(preset: str, network: Network) -> tuple[str, ...]:

@@ -22,15 +22,28 @@ from stablenet.weighting.problem import solve_problem
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution
 
-# What a solve over a whole set changes in a preset: no memory is needed, linear features suffice against the label
-# (and keep N × m·q numbers small), and the steps can be many because they are done once an epoch.
+# What a solve over a whole set changes in a preset: no memory is needed, linear features keep N × m·q numbers small,
+# and the steps can be many because the solves are few.
 DATASET_OVERRIDES: dict[str, Any] = {"groups": 0, "num_functions": 0, "steps": 100}
+# `recommended` is made for it: the share of the features that the label explains is lowered as far as the penalty and
+# chance allow, so that little dependence means little weighting, and every class keeps its total.
+RECOMMENDED_OVERRIDES: dict[str, Any] = {
+    "groups": 0,
+    "objective": "share",
+    "penalty": 0.005,
+    "chance": 2.0,
+    "totals": "classes",
+    "tolerance": 1e-2,
+    "steps": 500,
+    "min_ess": 0.1,
+}
 STATE = ("features", "labels", "seen", "weights")
 
 
 def dataset_settings(preset: str, overrides: dict[str, Any]) -> WeightingSettings:
     """The preset as a solve over the whole set uses it, with the user's overrides last."""
-    return settings_of(preset, {**DATASET_OVERRIDES, **overrides})
+    own = RECOMMENDED_OVERRIDES if preset == "recommended" else DATASET_OVERRIDES
+    return settings_of(preset, {**own, **overrides})
 
 
 @torch.no_grad()
@@ -40,7 +53,7 @@ def solve_dataset(
     """Weights of all N samples, solved together (Eq. learning_weight as it stands, no batches and no memory).
 
     features: (N, m), or a dict of layers by name.   labels: (N,) integer classes or (N, C) columns.
-    overrides: fields of `WeightingSettings`; `num_functions` is 0 (linear) and `steps` 100 unless given.
+    overrides: fields of `WeightingSettings`, on top of what a whole set changes in the preset (see this module).
     Returns a `Solution` whose weights (N,) sum to N. Needs room for N × m·q numbers in float32, twice.
 
     >>> x = torch.randn(64, 1, generator=torch.Generator().manual_seed(0))
@@ -69,6 +82,8 @@ class DatasetWeighting(nn.Module):
     epoch, calling the module with a batch's indices gives its weights. They sum to N over the whole set, not to B in
     every batch, so `(w * loss).mean()` is an unbiased estimate of the weighted loss. Samples never collected weigh one.
 
+    strength: how far the handed-out weights are from ones, 1 + strength·(w − 1); let it rise from 0 over the first
+        epochs (`set_strength`), because uneven weights disturb a network that has learned nothing yet.
     storage: type of the stored features; float16 halves the memory and is enough for pooled activations.
     """
 
@@ -76,6 +91,7 @@ class DatasetWeighting(nn.Module):
     labels: Tensor
     seen: Tensor
     weights: Tensor
+    strength: Tensor
 
     def __init__(
         self,
@@ -97,13 +113,21 @@ class DatasetWeighting(nn.Module):
         self.register_buffer("labels", torch.empty(0))
         self.register_buffer("seen", torch.zeros(num_samples, dtype=torch.bool))
         self.register_buffer("weights", torch.ones(num_samples))
+        self.register_buffer("strength", torch.ones(()))
 
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:
         """The weights of the samples with these indices (B,); ones in `eval()`."""
         if not self.training:
             return torch.ones(len(index), device=self.weights.device)
-        return self.weights[index.to(self.weights.device)]
+        weights = self.weights[index.to(self.weights.device)]
+        return torch.lerp(torch.ones_like(weights), weights, self.strength)  # exact at both ends
+
+    def set_strength(self, strength: float) -> None:
+        """strength: from 0 (ones) to 1 (the weights as they were solved)."""
+        if not 0 <= strength <= 1:
+            raise UserError(f"the strength of weights must lie in 0..1, got {strength}")
+        self.strength.fill_(strength)
 
     @torch.no_grad()
     def collect(self, index: Tensor, features: Features, labels: Tensor | None = None) -> None:
@@ -149,6 +173,7 @@ class DatasetWeighting(nn.Module):
     def _allocate(self, z: Tensor, labels: Tensor | None) -> None:
         self.features = torch.zeros(self.num_samples, z.shape[1], dtype=self._storage, device=z.device)
         self.seen, self.weights = self.seen.to(z.device), self.weights.to(z.device)
+        self.strength = self.strength.to(z.device)
         if labels is not None and self.settings.pairs != "features":
             self.labels = labels.detach().new_zeros(self.num_samples, *labels.shape[1:])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from stablenet.weighting.fourier import (
     standardize,
 )
 from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.share import chance_share, unit_functions, unit_labels
 from stablenet.weighting.solver import Solution, solve_weights
 
 
@@ -39,9 +41,14 @@ def solve_problem(
     generator: torch.Generator,
 ) -> Solution:
     """Weights of the last `size` of the rows (n, m), given those of the others, `fixed` (n − size,)."""
-    solve = solve_weights if settings.tolerance is None else solve_to_tolerance
+    if settings.chance and labels is not None:
+        settings = replace(settings, penalty=settings.penalty + settings.chance * chance_share(labels))
     with torch.autocast(rows.device.type, enabled=False):
-        return solve(draw_statistics(rows, labels, settings, generator), fixed, size, settings)
+        draw = draw_statistics(rows, labels, settings, generator)
+        if settings.tolerance is None:
+            return solve_weights(draw, fixed, size, settings)
+        kept = labels if settings.totals == "classes" and labels is not None and labels.ndim == 1 else None
+        return solve_to_tolerance(draw, fixed, size, settings, None if kept is None else kept[fixed.numel() :])
 
 
 def draw_statistics(
@@ -94,6 +101,9 @@ def fourier_rows(z: Tensor, settings: WeightingSettings, generator: torch.Genera
 
 def prepare_statistics(u: Tensor, labels: Tensor | None, settings: WeightingSettings) -> list[Statistic]:
     """The parts of the dependence that the settings ask for.   u: (n, m, q)."""
+    if settings.objective == "share":
+        u = unit_functions(u)
+        labels = None if labels is None else unit_labels(labels, u.dtype)
     method: Method = "auto" if settings.method == "fused" else settings.method
     evaluations = 1 if settings.redraw == "step" else settings.steps + 1
     parts: list[Statistic] = []

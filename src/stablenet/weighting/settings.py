@@ -16,7 +16,8 @@ Scaling = Literal["none", "standard", "phase"]
 Redraw = Literal["batch", "step"]
 Pairs = Literal["features", "labels", "both"]
 Pairing = Literal["all", "same"]
-Objective = Literal["sum", "relative", "scaled-sum"]
+Objective = Literal["sum", "relative", "scaled-sum", "share"]
+Totals = Literal["all", "classes"]
 Logits = Literal["block", "joint"]
 Keep = Literal["best", "last"]
 OnRise = Literal["go-on", "retreat"]
@@ -28,6 +29,7 @@ SolveMethod = Literal["auto", "direct", "gram", "fused"]
 
 # The longest-lived and the shortest-lived group of the paper's memory, when no `alphas` are given.
 LOWEST_ALPHA, HIGHEST_ALPHA = 0.9, 0.99
+SINGLE_PRECISION = 1e-2  # the smallest tolerance that float32 reaches safely
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +47,10 @@ class WeightingSettings:
     form: Form = "covariance"  # zero for independent features under any weights; see forms.py
     pairs: Pairs = "labels"  # what is made independent: features of each other, of the label, or both
     pairing: Pairing = "all"  # all q×q functions of a pair, or the same function only, counted for i ≠ j
-    objective: Objective = "relative"  # D/D(1): one penalty serves a 16-wide and a 2048-wide network
+    objective: Objective = "relative"  # D/D(1): one penalty serves a 16-wide and a 2048-wide network; see `Objective`
     penalty: float = 0.02  # λ·mean(w²); keeps the effective sample size up
+    chance: float = 0.0  # with objective="share": λ grows by so many times what permuted labels would explain
+    totals: Totals = "all"  # what the weights keep: the number of samples, or that of every class (needs a tolerance)
 
     # The inner optimiser
     steps: int = 20  # inner steps per batch (published code; the paper gives no number)
@@ -86,7 +90,7 @@ class WeightingSettings:
         The `paper` form loses four digits or more to the subtraction of large numbers, and a small tolerance is below
         float32's reach, so both take float64 wherever the device has it (MPS has not).
         """
-        wants_double = self.form == "paper" or self.tolerance is not None
+        wants_double = self.form == "paper" or (self.tolerance is not None and self.tolerance < SINGLE_PRECISION)
         return torch.float64 if wants_double and device.type != "mps" else torch.float32
 
     def alpha_of_groups(self) -> tuple[float, ...]:
@@ -120,6 +124,7 @@ def _check_numbers(s: WeightingSettings) -> None:
         s.bandwidth,
     )
     _require(s.penalty >= 0, "penalty", "0 or more", s.penalty)
+    _require(s.chance >= 0, "chance", "0 or more", s.chance)
     _require(s.steps >= 1, "steps", "at least 1", s.steps)
     _require(s.learning_rate > 0, "learning_rate", "positive", s.learning_rate)
     _require(0 <= s.momentum < 1, "momentum", "in [0, 1)", s.momentum)
@@ -143,6 +148,14 @@ def _check_combinations(s: WeightingSettings) -> None:
     if s.memory == "queue":
         _require(s.memory_start == "fill", "memory_start", "'fill' with a queue", s.memory_start)
         _require(s.alphas is None, "alphas", "left out with a queue, which averages nothing", s.alphas)
+    if s.objective == "share":
+        _require(s.form == "covariance", "form", "'covariance' with objective='share'", s.form)
+    if s.chance:
+        _require(s.objective == "share", "objective", "'share' with chance above 0", s.objective)
+        _require(s.pairs == "labels", "pairs", "'labels' with chance above 0", s.pairs)
+    if s.totals == "classes":
+        _require(s.tolerance is not None, "tolerance", "set with totals='classes'", s.tolerance)
+        _require(s.pairs != "features", "pairs", "'labels' or 'both' with totals='classes'", s.pairs)
     if s.logits == "joint":
         _require(s.tolerance is None, "tolerance", "None with logits='joint', which has no gap", s.tolerance)
 

@@ -144,10 +144,12 @@ class JointSimplex:
 
 
 class Objective:
-    """J(w) = dependence + penalty, in one of three scales.
+    """J(w) = dependence + penalty, in one of four scales.
 
     sum:        D + λ·mean(w²)                 (the paper, its decay read as 0.3·mean(w²))
     relative:   mean over parts of D/D(1) + λ·mean(w²), the slope multiplied by B: free of every scale
+    share:      mean over parts of D + λ·mean(w²), D a share of what is possible (share.py), the slope as above: little
+                dependence then means little weighting, where `relative` removes any dependence alike
     scaled-sum: D/λ + Σ(w/B)²                  (published code, λ = 70)
     """
 
@@ -155,7 +157,7 @@ class Objective:
         self._kind, self._penalty, self._size = settings.objective, settings.penalty, size
         self._scales: list[Tensor | float] | None = None  # of each part, known after the first point
         self.dependence = torch.empty(0)  # D at the last point
-        self.slope_scale = float(size) if self._kind == "relative" else 1.0
+        self.slope_scale = float(size) if self._kind in ("relative", "share") else 1.0
 
     def __call__(self, statistics: Sequence[Statistic], point: Point) -> tuple[Tensor, Tensor, Tensor]:
         """J, its gradient through the statistic (n,), and its gradient through the penalty (B,)."""
@@ -174,6 +176,8 @@ class Objective:
             tiny = torch.finfo(start.dtype).tiny
             # A part that is zero under uniform weights has nothing to remove: it does not steer.
             return torch.where(start > tiny, 1 / (parts * start.clamp_min(tiny)), 0.0)
+        if self._kind == "share":
+            return 1 / parts
         return 1 / self._penalty if self._kind == "scaled-sum" else 1.0
 
 
@@ -191,7 +195,14 @@ class Kept(NamedTuple):
 class Keeper:
     """Holds the iterate that will be returned and what is told about the solve."""
 
-    def __init__(self, settings: WeightingSettings, like: Tensor, size: int) -> None:
+    def __init__(
+        self,
+        settings: WeightingSettings,
+        like: Tensor,
+        size: int,
+        gap: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> None:
+        self._measure_gap = gap or optimality_gap
         self._last_wins = settings.keep == "last"
         self._tolerance = settings.tolerance
         self._gap_exists = settings.logits == "block"
@@ -223,7 +234,7 @@ class Keeper:
     def _gap(self) -> Tensor:
         if not self._gap_exists:
             return self._kept.value.new_full((), float("nan"))
-        return optimality_gap(self._kept.weights, self._kept.gradient)
+        return self._measure_gap(self._kept.weights, self._kept.gradient)
 
     def solution(self) -> Solution:
         return Solution(

@@ -34,6 +34,7 @@ def why_not_fused(num_rows: int, device: torch.device, settings: WeightingSettin
         "bandwidth='median'": settings.bandwidth == "median",
         "pairing='same'": settings.pairing == "same" and settings.pairs != "labels",
         "objective='scaled-sum'": settings.objective == "scaled-sum",
+        "objective='share'": settings.objective == "share",
         "logits='joint'": settings.logits == "joint",
         "keep='last'": settings.keep == "last",
         "a tolerance": settings.tolerance is not None,

@@ -1,0 +1,41 @@
+"""The dependence as a share of what is possible, so that its size means the same for every network and label.
+
+With functions of unit variance and classes weighed by 1/√frequency, label pairs give the mean correlation ratio
+
+    share(w) = 1/k Σ_j η²_j(w),   η² = share of a function's variance that lies between the classes,
+
+between 0 (the label tells nothing about the features) and 1. Permuting the labels of n samples in C classes leaves
+(C − 1)/(n − 1) of it on average: what lies below is chance, and weights that remove chance remove nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from stablenet.weighting.fourier import standardize
+
+
+def unit_functions(u: Tensor) -> Tensor:
+    """u (n, m, q) with unit variance in every function, divided by √(m·q): squares then sum to a mean."""
+    n, m, q = u.shape
+    return (standardize(u.reshape(n, -1)) / (m * q) ** 0.5).view(n, m, q)
+
+
+def unit_labels(labels: Tensor, dtype: torch.dtype) -> Tensor:
+    """Columns (n, C) whose covariances with a standardized function square and sum to its explained share.
+
+    labels: (n,) integer classes: one-hot, each class divided by the root of its frequency; (n, C) columns:
+    standardized and divided by √C.
+    """
+    if labels.ndim == 2:
+        return standardize(labels.to(dtype)) / labels.shape[1] ** 0.5
+    _, codes, counts = labels.unique(return_inverse=True, return_counts=True)
+    frequency = counts.to(dtype) / len(labels)
+    return torch.nn.functional.one_hot(codes).to(dtype) / frequency.sqrt()
+
+
+def chance_share(labels: Tensor) -> float:
+    """What permuted labels explain on average: (C − 1)/(n − 1) for classes (n,), 1/(n − 1) for columns (n, C)."""
+    freedom = len(labels.unique()) - 1 if labels.ndim == 1 else 1
+    return freedom / max(len(labels) - 1, 1)
