@@ -78,6 +78,7 @@ class AggregatedNetwork(Network):
         super().__init__(Backbone(network.body, width, network.stages), num_classes)
         del self.head  # every module has its own
         self.adaptation = network.adaptation
+        self._cut = None  # its features come from all blocks, not from the last maps
         self.aggregators = nn.ModuleList(
             DomainModule(channels, strides, growth, dropout, num_classes) for _ in range(domains)
         )
