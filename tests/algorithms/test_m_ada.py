@@ -137,6 +137,16 @@ def test_domains_are_made_in_time_and_in_size():
     assert algorithm.network.training
 
 
+def test_making_a_domain_leaves_the_network_as_it_was():
+    """In evaluation mode: no statistics move, no gradient is left behind."""
+    algorithm = make("m-ada").train()
+    before = {name: value.clone() for name, value in algorithm.network.state_dict().items()}
+    assert algorithm.start_epoch(0, InTwoBatches(make_batch()))["pixel_change"] > 0
+    assert all(torch.equal(value, before[name]) for name, value in algorithm.network.state_dict().items())
+    assert all(p.grad is None for p in algorithm.parameters())
+    assert algorithm.network.training
+
+
 def test_domains_can_be_kept_small():
     algorithm = build(64, interval=2, largest_domain=10, **QUICK)
     train(algorithm, cue(64, 0, 0.1), 4)
