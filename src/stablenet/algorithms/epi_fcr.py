@@ -38,7 +38,7 @@ class EpiFCRSettings:
 
 
 class EpiFCR(Algorithm[EpiFCRSettings]):
-    r"""Episodic training of features f, a classifier g and against random labels (Li et al., ICCV 2019).
+    r"""Episodic training of features f and a classifier g, also against a random classifier (Li et al., ICCV 2019).
 
     Every domain d has a network g_d∘f_d of its own, trained by cross-entropy on its samples alone. The network g∘f that
     is kept takes one step on the mean over the batch of
