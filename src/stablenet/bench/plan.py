@@ -16,6 +16,7 @@ from stablenet.engine.config import HASH_DIGITS
 from stablenet.engine.folder import FINISHED
 from stablenet.errors import UserError
 from stablenet.evaluation.selection import DEFAULT_RULE
+from stablenet.registry import unknown_name
 
 TO_DO, DAMAGED = "to do", "damaged"
 RULES = (DEFAULT_RULE, "last")  # what every finished run is evaluated by
@@ -126,8 +127,6 @@ def choose_columns(table: Table, names: Sequence[str]) -> tuple[Column, ...]:
     """Columns that hold runs: those named, or those an average that is named is taken of."""
     for name in names:
         if name not in {column.id for column in table.columns}:
-            from stablenet.registry import unknown_name
-
             raise UserError(unknown_name("column", name, [column.id for column in table.columns]))
     asked = [table.find_column(name) for name in names] or list(table.columns)
     kept = {part for column in asked for part in (column.mean_of or (column.id,))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -261,8 +261,6 @@ class _Filler:
 
 def _compare(cells: Mapping[tuple[str, str], Cell], reference: str | None) -> dict[tuple[str, str], Cell]:
     """The cells, those of other rows compared with the reference's."""
-    from dataclasses import replace
-
     if reference is None:
         return dict(cells)
     compared = {}

@@ -91,7 +91,7 @@ def test_without_ray_the_extra_is_named(monkeypatch):
         import_ray()
 
 
-@pytest.mark.slow
-def test_no_cluster_at_an_address():
-    with pytest.raises(UserError, match=r"no Ray cluster at '127\.0\.0\.1:1'"):
-        RayExecutor("127.0.0.1:1").run([], lambda event: None)
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_no_cluster_at_an_address(address):
+    with pytest.raises(UserError, match=f"no Ray cluster at '{address}'"):
+        RayExecutor(address).run([], lambda event: None)

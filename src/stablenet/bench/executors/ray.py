@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from stablenet.bench.perform import Order, Outcome, perform
 from stablenet.errors import UserError
 
 _POLL = 1.0  # seconds between two looks at the cluster
+_KNOCK = 10.0  # seconds a cluster has to answer
 LOCAL = "local"  # the address that starts a cluster of this machine
 
 
@@ -92,9 +94,17 @@ def import_ray() -> Any:
 
 def _connect(ray: Any, address: str) -> None:
     try:
+        _knock(address)
         ray.init(None if address == LOCAL else address, logging_level="ERROR", log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"there is no Ray cluster at {address!r}: {error}") from error
+
+
+def _knock(address: str) -> None:
+    """Ray waits for minutes where nobody listens; a host and port can be tried first."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_KNOCK).close()
 
 
 def _fetch(ray: Any, ready: Any, order: Order) -> Outcome:
