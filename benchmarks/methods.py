@@ -257,7 +257,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--batch-size", type=int, help="126 on a GPU, 63 for paper-cnn, else 21: multiples of 3 domains"
     )
-    parser.add_argument("--images", type=int, default=504, help="of the made-up set")
+    parser.add_argument("--images", type=int, help="of the made-up set: 504; 63 for larger networks on a CPU")
     parser.add_argument("--steps", type=int, default=3, help="of a method in a round")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--methods", nargs="*", default=[], help="only these, beside ERM")
@@ -268,6 +268,7 @@ def parse() -> argparse.Namespace:
     small = options.network == "paper-cnn"
     options.image_size = options.image_size or (224 if gpu else 28 if small else 64)
     options.batch_size = options.batch_size or (126 if gpu else 63 if small else 21)
+    options.images = options.images or (504 if gpu or small else 63)
     return options
 
 
