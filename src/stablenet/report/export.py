@@ -68,7 +68,9 @@ def write_latex(result: BenchResult) -> str:
         texts = [_tex_cell(cell, ranks.get((row.id, cell.column), 0)) for cell in cells]
         lines.append(" & ".join([_tex(name_row(row)), *texts]) + r" \\")
         if any(_paper(cell.paper) for cell in cells):
-            printed = [_paper(cell.paper, r"\textbf{{{}}}", r"\underline{{{}}}") for cell in cells]
+            printed = [
+                _paper(cell.paper, r"\textbf{{{}}}", r"\underline{{{}}}").replace(BY_DESIGN, "--") for cell in cells
+            ]
             lines.append(" & ".join([r"\quad\small paper", *(rf"\small {text}" for text in printed)]) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
@@ -139,4 +141,8 @@ def _paper(number: PaperNumber, best: str = "{}", second: str = "{}") -> str:
 
 def _explain(result: BenchResult) -> str:
     seeds = write_seeds(list(result.cells.values()))
-    return f"Accuracy in %, mean ± sample standard deviation over {seeds}; epoch chosen by {result.rule}"
+    marked = any(row.needs_domains for row in shown_rows(result))
+    return (
+        f"Accuracy in %, mean ± sample standard deviation over {seeds}; epoch chosen by {result.rule}"
+        f"{'; * learns from domain labels' if marked else ''}"
+    )

@@ -31,7 +31,7 @@ class ReportSettings:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        RULES[self.rule]
+        RULES[self.rule]  # an unknown one is named here
         if self.panels < 0:
             raise UserError(f"panels must be 0 or more, got {self.panels}")
         if self.images < 1:

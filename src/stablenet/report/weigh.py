@@ -59,7 +59,7 @@ def can_weigh(run: Run) -> bool:
 def weigh_run(run: Run, root: Path | None = None, rule: str = DEFAULT_RULE) -> Weighed:
     """Solve, or read what was solved before: the result is kept in the run folder."""
     epoch = select_epoch(rule, run.records, run.oracle).epoch
-    path = run.path / f"weighed-{epoch:04d}.safetensors"
+    path = run.path / f"weighed-{rule}-{epoch:04d}.safetensors"
     if not path.exists():
         _solve(run, run.open_part("train", root), rule, path)
     tensors, meta = load_tensors(path)

@@ -52,7 +52,7 @@ def view_images(
 ) -> View:
     """The run's maps, from its folder where they were made before."""
     epoch = select_epoch(rule, run.records, run.oracle).epoch
-    path = _name_file(run, subjects, settings, epoch)
+    path = _name_file(run, subjects, settings, f"{rule} {epoch}")
     if not path.exists():
         _make(run, subjects, settings, rule, device, path)
     tensors, meta = load_tensors(path)
@@ -85,8 +85,9 @@ def _make(run: Run, subjects: Subjects, settings: SaliencySettings, rule: str, d
     save_tensors(path, tensors, {"sanity": asdict(sanity)})
 
 
-def _name_file(run: Run, subjects: Subjects, settings: SaliencySettings, epoch: int) -> Path:
-    seen = hash_values({"ids": [hash_pixels(p) for p in subjects.pixels], "settings": asdict(settings), "epoch": epoch})
+def _name_file(run: Run, subjects: Subjects, settings: SaliencySettings, model: str) -> Path:
+    pixels = [hash_pixels(image) for image in subjects.pixels]
+    seen = hash_values({"pixels": pixels, "settings": asdict(settings), "model": model})
     return run.path / f"saliency-{seen[:_KEY_DIGITS]}.safetensors"
 
 
