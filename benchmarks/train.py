@@ -127,7 +127,8 @@ def open_bare(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Call
             loss.backward()
             optimizer.step()
         assert session.validation is not None
-        evaluate_loader(network, session.validation, data.manifest, fabric)
+        network.eval()
+        evaluate_loader(lambda batch: network(batch.x), session.validation, data.manifest, fabric)
         return len(session.training) * config.train.batch_size
 
     return run

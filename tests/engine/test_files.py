@@ -31,7 +31,8 @@ def test_a_broken_write_leaves_the_old_file(tmp_path):
 def test_lines_go_on_from_a_length(tmp_path):
     lines = Lines(tmp_path / "a.jsonl", 0)
     lines.append({"a": 1, "b": float("nan"), "c": [float("inf")], "d": {"e": 0.1}})
-    length = lines.sync()
+    lines.sync()
+    length = lines.length()
     lines.append({"a": 2})
     lines.close()
     lines = Lines(tmp_path / "a.jsonl", length)

@@ -82,11 +82,14 @@ class Lines:
             self._file.write(line.encode())
             self._file.flush()
 
-    def sync(self) -> int:
-        """Bring all lines to the disk; the file's length in bytes."""
+    def length(self) -> int:
+        """Of the file, in bytes."""
+        return self._file.tell()
+
+    def sync(self) -> None:
+        """Bring all lines to the disk."""
         with name_full_disk(self._path):
             os.fsync(self._file.fileno())
-        return self._file.tell()
 
     def close(self) -> None:
         self._file.close()

@@ -20,6 +20,7 @@ from stablenet.engine.folder import RunFolder
 from stablenet.engine.graphs import graph_network, may_graph
 from stablenet.engine.optimizers import make_optimizer
 from stablenet.engine.parts import Feeder, RunData
+from stablenet.engine.writer import Writer
 from stablenet.models import build_network
 
 
@@ -63,6 +64,7 @@ class Session:
     validation: Loader | None
     target: Loader | None
     graphed: bool
+    writer: Writer
 
     @property
     def device(self) -> torch.device:
@@ -161,6 +163,7 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
         validation=_open_reading(feeder, data, "validation"),
         target=_open_reading(feeder, data, "test") if runtime.oracle else None,
         graphed=graphed,
+        writer=Writer(device),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from stablenet.engine.averaging import Averaging
-from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, save_tensors, take
+from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, take
 from stablenet.engine.session import Session
 from stablenet.engine.totals import Totals
 from stablenet.models import Network
@@ -42,7 +42,7 @@ def save_checkpoint(session: Session, position: Position, totals: Totals, averag
     if averaging is not None:
         means, meta["averaging"] = averaging.state()
         tensors |= {f"averaging/{name}": tensor for name, tensor in means.items()}
-    save_tensors(session.folder.checkpoint, tensors, meta)
+    session.writer.save(session.folder.checkpoint, tensors, meta)
 
 
 def restore_checkpoint(session: Session, totals: Totals, averaging: Averaging | None) -> Position:
@@ -67,7 +67,7 @@ def save_model(session: Session, which: str | int, predictor: Network | None = N
     """
     predictor = predictor or session.algorithm.predictor()
     meta = {"adaptation": session.algorithm.network.adaptation}
-    save_tensors(session.folder.model(which), predictor.state_dict(), meta)
+    session.writer.save(session.folder.model(which), predictor.state_dict(), meta)
 
 
 def _plain(position: Position) -> dict[str, Any]:

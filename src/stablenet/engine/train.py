@@ -88,6 +88,7 @@ class Training:
                 self.run_epoch()
             self._finish()
         except Interrupted:
+            self._session.writer.wait()
             self._set_status(INTERRUPTED, "stopped by the user")
             raise
         except BaseException as error:
@@ -95,6 +96,7 @@ class Training:
             raise
         finally:
             self._watcher.end()
+            self._session.writer.close()
             for file in (self._records, self._oracle, self._timing, self._curves):
                 if file is not None:
                     file.close()
@@ -205,6 +207,7 @@ class Training:
         if not session.first:
             return
         self._record({"kind": "end", "epoch": position.epoch, "step": position.step, "best_epoch": position.best_epoch})
+        session.writer.wait()
         self._set_status(FINISHED)
         session.folder.checkpoint.unlink(missing_ok=True)
 
@@ -226,8 +229,11 @@ class Training:
         self._check_finite()
         position = self._position
         if self._records is not None:
-            position.records = self._records.sync()
-            position.oracle = self._oracle.sync() if self._oracle else 0
+            position.records = self._records.length()
+            position.oracle = self._oracle.length() if self._oracle else 0
+            for lines in (self._records, self._oracle):
+                if lines is not None:
+                    self._session.writer.do(lines.sync)  # a checkpoint is never ahead of its records
             save_checkpoint(self._session, position, self._totals, self._averaging)
             self._set_status(RUNNING)
         self._timing.checkpoint_done()

@@ -53,7 +53,8 @@ class Totals:
     """{w ≥ 0, the weights of every group sum to its number of samples}.   groups: (n,) integers."""
 
     def __init__(self, groups: Tensor) -> None:
-        _, self._group, self._count = groups.unique(return_inverse=True, return_counts=True)
+        found: tuple[Tensor, Tensor, Tensor] = groups.unique(return_inverse=True, return_counts=True)
+        _, self._group, self._count = found
         n, self._widest = len(groups), int(self._count.max())
         order = self._group.argsort(stable=True)
         place = torch.arange(n, device=groups.device) - (self._count.cumsum(0) - self._count)[self._group[order]]

@@ -19,7 +19,8 @@ from stablenet.weighting.fourier import standardize
 def unit_functions(u: Tensor) -> Tensor:
     """u (n, m, q) with unit variance in every function, divided by √(m·q): squares then sum to a mean."""
     n, m, q = u.shape
-    return (standardize(u.reshape(n, -1)) / (m * q) ** 0.5).view(n, m, q)
+    rows: Tensor = standardize(u.reshape(n, -1)) / (m * q) ** 0.5
+    return rows.view(n, m, q)
 
 
 def unit_labels(labels: Tensor, dtype: torch.dtype) -> Tensor:
@@ -29,10 +30,11 @@ def unit_labels(labels: Tensor, dtype: torch.dtype) -> Tensor:
     standardized and divided by √C.
     """
     if labels.ndim == 2:
-        return standardize(labels.to(dtype)) / labels.shape[1] ** 0.5
-    _, codes, counts = labels.unique(return_inverse=True, return_counts=True)
-    frequency = counts.to(dtype) / len(labels)
-    return torch.nn.functional.one_hot(codes).to(dtype) / frequency.sqrt()
+        standard: Tensor = standardize(labels.to(dtype))
+        return standard.div(labels.shape[1] ** 0.5)
+    found: tuple[Tensor, Tensor, Tensor] = labels.unique(return_inverse=True, return_counts=True)
+    _, codes, counts = found
+    return torch.nn.functional.one_hot(codes).to(dtype) * (len(labels) / counts.to(dtype)).sqrt()
 
 
 def chance_share(labels: Tensor) -> float:
