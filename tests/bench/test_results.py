@@ -8,9 +8,11 @@ import pytest
 
 from stablenet.bench import collect
 from stablenet.bench.cells import make_run
+from stablenet.bench.plan import Choice, make_plan
 from stablenet.bench.record import record_search
 from stablenet.bench.scan import scan_runs
 from stablenet.engine.assemble import assemble_config
+from stablenet.engine.config import hash_values
 from stablenet.engine.files import read_lines
 from tests.bench.small import make_runs
 
@@ -170,6 +172,21 @@ def test_mixed_versions_are_told(bench):
     assert result.versions["0.0.1"] == 1
     assert sum(result.versions.values()) == 8
     assert any("several versions" in warning for warning in result.warnings)
+
+
+def test_a_run_of_an_older_version_is_found_and_not_made_again(bench):
+    """It did not know a setting yet, so that its hash is another one."""
+    path = folder(bench) / "config.json"
+    described = json.loads(path.read_text())
+    for part in ("config", "hashed"):
+        del described[part]["train"]["sync_batchnorm"]
+    path.write_text(json.dumps({**described, "hash": hash_values(described["hashed"])}))
+    assert collect(bench.table, bench.runs).cell("erm", "most").count == 2
+    assert make_plan(bench.table, bench.runs, Choice(seeds=(0, 1))).left == ()
+    (folder(bench) / "status.json").write_text('{"state": "failed", "reason": "", "epoch": 1, "step": 3}')
+    (left,) = make_plan(bench.table, bench.runs, Choice(seeds=(0, 1))).left
+    assert left.folder.name.endswith(left.run.hash[:12])
+    assert left.state == "to do"
 
 
 def test_of_twins_the_one_with_figures_counts(bench):

@@ -1,6 +1,7 @@
 """The paper's tables, and a user's own ones, as one command: which runs, where, how long, and what came out."""
 
-from stablenet.bench.results import BenchResult, Cell, RunRef, SeedValue, collect
+from stablenet.bench.fill import collect
+from stablenet.bench.results import BenchResult, Cell, RunRef, SeedValue
 from stablenet.bench.tables import Column, PaperNumber, Row, Table, find_table, list_tables
 
 __all__ = [

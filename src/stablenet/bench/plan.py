@@ -109,6 +109,8 @@ def lay_out(
     broken = {problem.path: problem.reason for problem in scan.problems}
     for run, cells in wanted:
         found = scan.find(run.series).get(run.config.seed)
+        if found is not None and found.hash != run.hash and found.state != FINISHED:
+            found = None  # begun by a version that hashed it otherwise: the engine would not go on with it
         folder = found.path if found else runs / f"{run.config.name}-{run.hash[:HASH_DIGITS]}"
         state, reason = _judge(found, folder, broken)
         yield PlannedRun(
