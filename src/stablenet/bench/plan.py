@@ -170,7 +170,8 @@ def _find_values(table: Table, runs: Path, row: Row, column: Column, tuned: bool
     values = find_chosen(read_record(runs, table), row.id, column.group)
     if values is None:
         where = f"{row.id} in {column.group or table.name}"
-        raise UserError(f"no search has chosen values for {where}: run `stablenet bench search {table.name}` first")
+        name = table.path or table.name
+        raise UserError(f"no search has chosen values for {where}: run `stablenet bench search {name}` first")
     return values
 
 

@@ -105,6 +105,13 @@ class Row:
         return self.method in set(ALGORITHMS) and ALGORITHMS[self.method].uses_domains
 
     @property
+    def approximation(self) -> str:
+        """How the method here departs from the published one, where it had to be guessed; else nothing."""
+        from stablenet.algorithms import ALGORITHMS
+
+        return ALGORITHMS[self.method].approximation if self.method in set(ALGORITHMS) else ""
+
+    @property
     def values(self) -> dict[str, Any]:
         """All config values of the row, the method among them."""
         return merge(self.settings, {"method": {"name": self.method, "parameters": self.parameters}})

@@ -148,7 +148,7 @@ def _start(title: str, columns: Sequence[Column]) -> Grid:
 
 
 def _name(row: Row) -> str:
-    return escape(row.title) + ("*" if row.needs_domains else "")
+    return escape(row.title) + ("*" if row.needs_domains else "") + ("\n(approximation)" if row.approximation else "")
 
 
 def _show_number(number: PaperNumber) -> str:
