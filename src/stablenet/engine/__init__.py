@@ -26,7 +26,8 @@ RECORDS, by "kind":
             or null where the split has no validation part; per_domain only for up to 20 domains
     averaging  with `train.averaging=swad`, every `train.swad.every` steps: step, epoch, validation_loss, threshold,
             kept (first and last step averaged for certain, null before the window opens), ended
-    averaged   at its end: epoch, step, first_step, last_step, converged (whether a window was found), validation
+    averaged   at its end: epoch, step, first_step, last_step, converged (whether a window was found),
+            validation of the averaged predictor
     end     epoch, step, best_epoch
 A line of oracle.jsonl is {"kind": "oracle", "epoch", "test": {…as validation}}.
 

@@ -20,7 +20,7 @@ from stablenet.models import Network
 
 
 class Averaging:
-    """The mean of all trained parameters over every step inside SWAD's window (see `Window`).
+    """The mean of a method's parameters over every step inside SWAD's window (see `Window`).
 
     θ_SWAD = 1/(t_e − t_s + 1) Σ_{t_s ≤ t ≤ t_e} θ_t. Every `train.swad.every` steps, and after the last one, the source
     validation loss is taken, and the window opens, goes on or ends. Steps are not changed by it.
@@ -104,8 +104,8 @@ class Averaging:
             self._segment = Mean(place_tensors("segment", tensors, parameters), first, last)
 
     def _parameters(self) -> list[nn.Parameter]:
-        """The method's, not the predictor's: that may be a copy."""
-        return [parameter for parameter in self._session.algorithm.parameters() if parameter.requires_grad]
+        """The method's, not the predictor's: that may be a copy. Frozen ones are their own mean."""
+        return list(self._session.algorithm.parameters())
 
     def _result(self) -> Mean:
         if self._window.kept is None and not self._window.open:
@@ -134,7 +134,8 @@ def estimate_statistics(model: nn.Module, batches: Iterator[Batch], fabric: Any)
         layer.momentum = None  # torch's word for a plain mean
     with fabric.autocast():
         for batch in batches:
-            model(batch.x)
+            if len(batch.y):  # a short last batch may leave a process without a sample
+                model(batch.x)
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
         if fabric.world_size > 1:
