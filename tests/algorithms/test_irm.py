@@ -37,9 +37,8 @@ def test_penalty_and_its_gradient_against_the_definition():
     domain = torch.tensor([1, 0, 0, 1, 3, 0, 1, 1, 0, 0, 1, 0])
     parts = []
     for number in (0, 1):
-        rows = (domain == number).nonzero().squeeze(1)
-        first, second = rows[0::2], rows[1::2]
-        parts.append(slope_by_autograd(logits[first], y[first]) * slope_by_autograd(logits[second], y[second]))
+        rows = domain == number
+        parts.append(slope_by_autograd(logits[rows], y[rows]) ** 2)
     expected = (parts[0] + parts[1]) / 2
     found = invariance_penalty(logits, y, domain)
     torch.testing.assert_close(found, expected)
@@ -51,14 +50,12 @@ def test_no_penalty_where_no_domain_has_two_samples():
     assert invariance_penalty(logits, y, torch.arange(3)).item() == 0
 
 
-def test_unbiased():
-    """Over many halvings the penalty is the squared slope of the whole population."""
-    logits, y = draw_logits(6)
-    truth = scale_slope(logits, y).mean() ** 2
-    generator = torch.Generator().manual_seed(1)
-    rows = torch.randint(0, 6, (1500, 4), generator=generator)  # samples of four, drawn with replacement
-    drawn = torch.stack([invariance_penalty(logits[r], y[r], torch.zeros(4)) for r in rows])
-    assert (drawn.mean() - truth).abs() < 4 * drawn.std() / len(drawn) ** 0.5
+def test_zero_where_no_other_scale_is_better():
+    """Logits that are the logarithm of the labels' shares, in both domains."""
+    logits = torch.tensor([0.75, 0.25], dtype=torch.float64).log().expand(8, 2)
+    y, domain = torch.tensor([0, 0, 0, 1] * 2), torch.tensor([0] * 4 + [1] * 4)
+    assert invariance_penalty(logits, y, domain).item() == pytest.approx(0, abs=1e-15)
+    assert invariance_penalty(2 * logits, y, domain).item() > 0.01
 
 
 def test_loss_is_cross_entropy_and_penalty_over_the_strength():
@@ -90,26 +87,29 @@ def test_warmup_counts_epochs():
 
 
 def draw_shortcut(agreement, n, seed, domain):
-    """A shape that agrees with the label in 75 of 100 cases everywhere, a colour that does so as often as told."""
+    """A shape that agrees with the label in 75 of 100 cases everywhere, a colour that does so as often as told.
+
+    Every sample comes with its mirror image, so that neither class is the likelier one.
+    """
     generator = torch.Generator().manual_seed(seed)
     y = torch.randint(0, 2, (n,), generator=generator)
     shape, colour = ((torch.rand(n, generator=generator) < share) == y.bool() for share in (0.75, agreement))
     rows = torch.stack([shape, colour], 1).float() * 2 - 1
-    return rows, y, torch.full((n,), domain)
+    return torch.cat([rows, -rows]), torch.cat([y, 1 - y]), torch.full((2 * n,), domain)
 
 
 def reversed_accuracy(strength):
-    parts = [draw_shortcut(0.95, 120, 0, 0), draw_shortcut(0.8, 120, 1, 1)]
+    parts = [draw_shortcut(0.95, 60, 0, 0), draw_shortcut(0.8, 60, 1, 1)]
     batch = toy_batch(*(torch.cat(each) for each in zip(*parts, strict=True)))
     method = toy_method("irm", {"strength": strength, "warmup": 0.0}, nn.Identity(), 2, domains=2)
-    network = fit(method, batch, 200)
-    return accuracy(network, toy_batch(*draw_shortcut(0.1, 2000, 2, 0)))
+    network = fit(method, batch, 150)
+    return accuracy(network, toy_batch(*draw_shortcut(0.1, 500, 2, 0)))
 
 
 def test_claim_a_shortcut_that_varies_is_left_alone():
     """Arjovsky et al., coloured digits: where the colour is reversed, the penalty makes the difference."""
     assert reversed_accuracy(0.0) < 0.3
-    assert reversed_accuracy(1000.0) > 0.65
+    assert reversed_accuracy(30.0) > 0.65
 
 
 @pytest.mark.parametrize(("name", "value"), [("strength", -1.0), ("warmup", 1.5)])

@@ -30,14 +30,15 @@ class IRMSettings:
 class IRM(Algorithm[IRMSettings]):
     r"""min_Φ Σ_d R_d(Φ) + λ·‖∇_{s|s=1} R_d(s·Φ)‖² (IRMv1; Arjovsky et al., 2019).
 
-    R_d is domain d's mean cross-entropy and s a scalar in front of the logits. The squared slope is estimated without
-    bias as in the paper's appendix: a domain's samples are divided into two halves, and the slopes of the halves are
-    multiplied.
+    R_d is domain d's mean cross-entropy and s a scalar in front of the logits.
 
     Departures: the cross-entropy is the mean over samples, which with balanced domains is the mean over domains. A
-    domain with a single sample in the batch has no second half and stays out of the penalty. Above one, λ divides the
-    whole loss, as the authors' experiments do, so that gradients keep their size. The warm-up is counted in epochs,
-    and the optimiser keeps its state at its end, where DomainBed starts Adam anew.
+    domain with a single sample in the batch stays out of the penalty. The square is that of the slope over a domain's
+    samples in the batch, as in the authors' coloured digits; the product of the slopes of two halves, which the paper's
+    appendix and DomainBed have, is free of bias, but of a handful of samples it can be negative without bound, and with
+    it the embedded digits were not learned. Above one, λ divides the whole loss, as the authors' experiments do, so
+    that gradients keep their size. The warm-up is counted in epochs, and the optimiser keeps its state at its end,
+    where DomainBed starts Adam anew.
     """
 
     title = "one classifier optimal in every domain"
@@ -68,26 +69,18 @@ class IRM(Algorithm[IRMSettings]):
 
 
 def invariance_penalty(logits: Tensor, y: Tensor, domain: Tensor) -> Tensor:
-    """Mean over domains of the product of two halves' slopes.   logits: (b, classes).   y, domain: (b,).
+    """Mean over domains of the squared slope of their risk.   logits: (b, classes).   y, domain: (b,).
 
-    Every other sample of a domain, in the batch's order, is in the same half. Returns a scalar, of either sign; zero
-    where no domain has two samples.
+    Returns a scalar; zero where no domain has two samples.
     """
-    slope = scale_slope(logits, y)
-    same = domain[:, None] == domain
-    odd = same.tril(-1).sum(1) % 2 == 1
-    product = _mean_over(same & ~odd, slope) * _mean_over(same & odd, slope)  # the same for all samples of a domain
+    same = (domain[:, None] == domain).to(logits.dtype)
     count = same.sum(1)
+    slope = same @ scale_slope(logits, y) / count  # the same for all samples of a domain
     once = (count > 1) / count  # sums to one over a domain that has two samples
-    return (once * product).sum() / once.sum().clamp_min(1.0)
+    return once @ slope.square() / once.sum().clamp_min(1.0)
 
 
 def scale_slope(logits: Tensor, y: Tensor) -> Tensor:
     """∂CE(s·logits, y)/∂s at s = 1 of every sample: Σ_k p_k·logit_k − logit_y.   Returns (b,)."""
     expected = (torch.softmax(logits, 1) * logits).sum(1)
     return expected - logits.gather(1, y[:, None]).squeeze(1)
-
-
-def _mean_over(member: Tensor, values: Tensor) -> Tensor:
-    """Row i: the mean of the values (b,) where member[i] (b, b) holds; zero where it nowhere does."""
-    return member.to(values.dtype) @ values / member.sum(1).clamp_min(1)
