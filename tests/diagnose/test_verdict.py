@@ -67,3 +67,10 @@ def test_what_only_the_middle_tells_is_named():
 )
 def test_tables(dependent, trade, named, level):
     assert judge_table(dependent, 10, trade, named).level == level
+
+
+def test_a_class_that_is_nearly_left_out_makes_the_answer_careful():
+    verdict = judge_table(3, 10, GOOD, context(), lowest=0.2)
+    assert verdict.level == "perhaps"
+    assert "20 % of its weight" in verdict.reasons[-1]
+    assert judge_table(0, 10, GOOD, None, lowest=0.2).level == "unlikely"

@@ -18,6 +18,7 @@ from stablenet.page import encode_image, render, write_text
 CLASSES_SHOWN = 10
 CARRIERS = 7  # samples shown of a class, on each side
 EXTREMES = 24
+EXTREME_ROWS = 12  # of a table, which take a line each
 CONTEXTS_SHOWN = 8
 
 
@@ -50,21 +51,22 @@ def write_page(diagnosis: Diagnosis, path: Path, command: str = "", seconds: flo
         "trades": Markup(charts.draw_trades(diagnosis)),
         "weights": Markup(charts.draw_weights(diagnosis.weights)),
     }
+    count = EXTREMES if diagnosis.thumbnails is not None else EXTREME_ROWS
     order = diagnosis.weights.argsort(descending=True, stable=True)
     values: dict[str, Any] = {
         "d": diagnosis,
         "charts": drawn,
         "firm": diagnosis.trades[-1],
         "carriers": [gather_class(diagnosis, k) for k in charts.order_classes(diagnosis)[:CLASSES_SHOWN]],
-        "raised": [show(diagnosis, i) for i in order[:EXTREMES].tolist()],
-        "lowered": [show(diagnosis, i) for i in order.flip(0)[:EXTREMES].tolist()],
+        "raised": [show(diagnosis, i) for i in order[:count].tolist()],
+        "lowered": [show(diagnosis, i) for i in order.flip(0)[:count].tolist()],
         "contexts_shown": CONTEXTS_SHOWN,
         "version": __version__,
         "command": command,
         "seconds": seconds,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    filters = {"percent": say_share}
+    filters = {"percent": say_share, "p": lambda p: f"{p:.3f}" if p >= 0.0005 else "< 0.001"}
     write_text(path, render("diagnose/page.html.jinja", values, filters))
 
 

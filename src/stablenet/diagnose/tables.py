@@ -74,7 +74,7 @@ def diagnose_table(
         pairs=tuple(pairs),
         rows=tuple(_describe_rows(x)),
         notes=tuple(notes),
-        verdict=judge_table(len(pairs), count, trades[-1], context),
+        verdict=judge_table(len(pairs), count, trades[-1], context, _lowest_class(weights, y)),
     )
 
 
@@ -126,6 +126,12 @@ def _weigh(
         if report is not None:
             report("solving weights", number + 1, len(PENALTIES))
     return trades, weights
+
+
+def _lowest_class(weights: torch.Tensor, y: torch.Tensor) -> float:
+    """The mean weight of the class that loses most."""
+    classes = one_hot(y)
+    return float((classes.T @ weights / classes.sum(0)).min())
 
 
 def _number_columns(design: Array, encoding: Encoding) -> Array:

@@ -21,6 +21,7 @@ CENTRAL = 0.5  # border below this share of the whole image: the middle tells th
 ENTANGLED_LEFT, ENTANGLED_ESS = 0.5, 0.15  # more left, or fewer effective samples: weights cannot do it
 WEAK_V = 0.1  # Cramér's V that is called weak by convention
 UNDONE = 0.7  # share of a table's V that may be left; with noisy columns nearly all is, and nothing is gained
+LOST = 0.33  # mean weight of a class below which the weights come close to leaving it out
 FOUND = 1.1  # mean weight of minority contexts from which the weights are said to find them
 
 HEADLINES: dict[Level, str] = {
@@ -156,12 +157,20 @@ def say_context(context: ContextFindings) -> str:
     return f"{told}, {context.v_after:.2f} under the weights; {off} would weigh {means}."
 
 
-def judge_table(dependent: int, pairs: int, trade: Trade, context: ContextFindings | None) -> Verdict:
-    """dependent: how many of the pairs of columns depend on each other.   trade: of the firmest weights."""
+def judge_table(
+    dependent: int, pairs: int, trade: Trade, context: ContextFindings | None, lowest: float = 1.0
+) -> Verdict:
+    """dependent: how many of the pairs of columns depend on each other.   trade: of the firmest weights.
+
+    lowest: mean weight of the class that loses most.
+    """
     reasons = [f"{dependent} of {pairs} pairs of columns depend on each other.", say_trade(trade)]
     if context is not None:
         reasons.append(say_context(context))
     level, advice = _choose_table(dependent, trade, context)
+    if lowest < LOST:
+        reasons.append(f"One class would keep {say_share(lowest)} of its weight: what is gained may be lost with it.")
+        level = "perhaps" if level == "likely" else level
     return Verdict(level, tuple(reasons), advice)
 
 
