@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -119,9 +118,6 @@ class MADA(Algorithm[MADASettings]):
         if made == self.settings.domains or int(self.steps) < due:
             return {}
         return self._make_domain(made, training_set)
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        return [{"params": [p for p in self.network.parameters() if p.requires_grad], "rate_scale": 1.0}]
 
     def _lose_after_step(self, loss: Tensor, number: int) -> Tensor:
         """Losses (number,) of augmented images under the weights that one step on `loss` would give."""
