@@ -54,6 +54,8 @@ def _convert_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
     if value is None and type(None) in choices:
         return None
     wanted = [choice for choice in choices if choice is not type(None)]
+    if len(wanted) == 1:
+        return _convert(value, wanted[0], where)  # it has the better message
     for choice in wanted:
         try:
             return _convert(value, choice, where)
