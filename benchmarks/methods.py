@@ -58,7 +58,8 @@ class Case:
 
 # Methods that have more than one kind of step, or one that comes late; all others are timed as they are.
 SPECIAL = {
-    "stablenet": Case("stablenet", note="preset recommended"),
+    "stablenet": Case("stablenet", epoch=0, note="preset recommended, weights of the whole set"),
+    "stablenet batch": Case("stablenet", {"solve": "batch"}, note="preset recommended, weights of each batch"),
     "stablenet paper": Case("stablenet", {"preset": "paper"}, note="preset paper"),
     "epi-fcr": Case("epi-fcr", {"warmup": 0}, note="after its warm-up"),
     "metareg": Case("metareg", note="once the penalty is learned"),

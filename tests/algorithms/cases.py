@@ -21,8 +21,9 @@ SETTINGS = {
 VARIANTS = {
     "stablenet-paper": ("stablenet", {"preset": "paper"}),
     "stablenet-published": ("stablenet", {"preset": "published"}),
-    "stablenet-dataset": ("stablenet", {"solve": "dataset"}),
-    "stablenet-dataset-epoch": ("stablenet", {"solve": "dataset", "collect": "epoch"}),
+    "stablenet-batch": ("stablenet", {"solve": "batch"}),
+    "stablenet-dataset": ("stablenet", {"solve": "dataset", "every": 1, "ramp": 0.0}),
+    "stablenet-dataset-epoch": ("stablenet", {"solve": "dataset", "collect": "epoch", "every": 1, "ramp": 0.0}),
 }
 # (Method, family) -> how a method refuses a family of backbones it does not support, as a pattern.
 UNSUPPORTED = {

@@ -124,7 +124,7 @@ def test_erm_is_cross_entropy():
 
 
 def test_stablenet_weighs_the_tapped_features():
-    algorithm, batch = make("stablenet").train(), make_batch()
+    algorithm, batch = make("stablenet-batch").train(), make_batch()
     for module in algorithm.network.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -157,7 +157,7 @@ def test_dataset_weights_are_those_of_one_solve_over_all():
 
 def test_state_is_complete():
     """A method rebuilt from its state gives the same next step."""
-    first, second = make("stablenet").train(), make("stablenet").train()
+    first, second = make("stablenet-batch").train(), make("stablenet-batch").train()
     stepper = PlainStepper(first)
     for step in range(2):
         first.step(make_batch(step), stepper)
@@ -185,7 +185,7 @@ def test_backbone_without_stages_is_refused_clearly():
         ({"taps": []}, "name at least one tap"),
         ({"taps": ["stage1:maps"]}, "cannot be used"),
         ({"solve": "all"}, "unknown method.parameters.solve"),
-        ({"every": 0}, "at least 1"),
+        ({"every": -1}, "every must be 0"),
         ({"lambda": 1}, "unknown setting 'method.parameters.lambda'"),
         ({"overrides": {"stepz": 1}}, "did you mean 'steps'"),
     ],
