@@ -30,7 +30,7 @@ DATASET_OVERRIDES: dict[str, Any] = {"groups": 0, "num_functions": 0, "steps": 1
 RECOMMENDED_OVERRIDES: dict[str, Any] = {
     "groups": 0,
     "objective": "share",
-    "penalty": 0.005,
+    "penalty": 0.003,
     "chance": 2.0,
     "totals": "classes",
     "tolerance": 1e-2,
