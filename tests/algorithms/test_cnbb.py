@@ -10,6 +10,7 @@ from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.test_methods import make, make_batch
 from tests.algorithms.toys import loss_and_gradient, toy_method
+from tests.engine.tiny import tiny_run
 
 
 def draw_features(n=40, m=5, seed=0, dtype=torch.float64):
@@ -123,6 +124,14 @@ def test_failure_on_resnets_is_told(side):
     else:
         assert told["compared"] < 0.05
         assert told["ess_ratio"] > 0.99
+
+
+def test_a_trained_run_is_loaded_with_its_tanh(tmp_path):
+    run = tiny_run(tmp_path / "run", "cnbb", "train.epochs=1")
+    model = run.load_model("last")
+    features = model.forward_features(5 * torch.randn(8, 3, 12, 12, generator=torch.Generator().manual_seed(0)))
+    assert (features.abs() <= 1).all()
+    assert (features < 0).any()
 
 
 def confounded_effect(steps):
