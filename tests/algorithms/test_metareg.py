@@ -232,9 +232,9 @@ def learn_penalty(**settings):
 
 def test_domain_bound_features_are_penalised_and_a_new_domain_gains():
     """The paper's claim: what is learned on one domain serves another. Without the unrolled step there is no gain."""
-    steady, bound, accuracy = learn_penalty(phi_rate=0.1)
+    steady, bound, accuracy = learn_penalty(inner_rate=0.1, phi_rate=0.1)
     assert bound > 10 * steady
-    *_, plain = learn_penalty(phi_rate=0.0)
+    *_, plain = learn_penalty(inner_rate=0.1, phi_rate=0.0)
     assert accuracy > 0.75
     assert plain < accuracy - 0.15
 
