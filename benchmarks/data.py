@@ -77,7 +77,7 @@ def bench_prepare(table: ImageTable, place: Path, rounds: int) -> list[Result]:
 
     cores = os.cpu_count() or 1
     new, old = measure_in_turn([lambda: run(cores), lambda: run(1)], rounds)
-    return [Result("prepare", f"{cores} threads / 1 thread", new, old, 1.6 if cores == 2 else None)]
+    return [Result("prepare", f"{cores} processes / 1 process", new, old, 1.6 if cores == 2 else None)]
 
 
 class ImageFiles(Dataset[tuple[Tensor, int, int, int]]):

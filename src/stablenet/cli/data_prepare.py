@@ -29,7 +29,7 @@ def prepare(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out images that cannot be decoded, and record them.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
 ) -> None:
     """Decode all images of SOURCE once, with all cores, into a memory-mapped store with checksums."""
     from rich.console import Console

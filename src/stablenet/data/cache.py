@@ -6,23 +6,23 @@ import hashlib
 import json
 import os
 import shutil
-import zlib
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from stablenet.data.atomic import build_folder, lock
-from stablenet.data.decode import decode, read_size
+from stablenet.data.decode import read_size
 from stablenet.data.store import FORMAT, HEADER, IMAGES, PIXELS, Header, PixelStore, read_stamps
 from stablenet.data.table import ImageTable
+from stablenet.data.workers import Decoded, OtherSize, Task, run_tasks, write_at
 from stablenet.errors import UserError
 
 Progress = Callable[[int, int], None]  # images done, images in all
-_CHUNK = 16  # images per task: long enough that threads rarely meet, short enough for a smooth bar
+_CHUNK = 16  # images per task: long enough that handing over costs nothing, short enough for a smooth bar
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,6 @@ class Prepared:
     store: PixelStore
     made: bool
     replaced: str = ""
-
-
-@dataclass(frozen=True)
-class _Decoded:
-    """One image's record: hash of the source bytes and checksum of the pixels, or why there are none."""
-
-    content: str = ""
-    crc: int = 0
-    reason: str = ""
 
 
 def default_store_path(table: ImageTable, size: int | None) -> Path:
@@ -63,7 +54,7 @@ def prepare(
 
     size: side of the stored squares; None keeps the images' own size, which must then be one for all.
     skip_bad: leave out what cannot be decoded and record it; otherwise every such image is listed in one error.
-    workers: threads; the decoders release Python's lock, so that they fill as many cores. None takes all.
+    workers: processes that decode; None starts one per core. A small set is decoded in this process.
     """
     _check_place(table, path)
     workers = workers or os.cpu_count() or 1
@@ -71,9 +62,9 @@ def prepare(
         current, replaced = _find_current(table, path, size, skip_bad)
         if current is not None:
             return Prepared(current, made=False)
-        shape = (size, size) if size else _common_size(table, workers)
+        shape = (size, size) if size else _first_size(table)
         with build_folder(path) as folder:
-            rows, left_out = _decode_table(folder, table, shape, skip_bad, workers, progress)
+            rows, left_out = _decode_table(folder, table, size, shape, skip_bad, workers, progress)
             _write_tables(folder, table, size, shape, rows, left_out)
     return Prepared(PixelStore.open(path), made=True, replaced=replaced)
 
@@ -102,29 +93,33 @@ def _find_current(table: ImageTable, path: Path, size: int | None, skip_bad: boo
     return (None, f"the source changed: {changes}") if changes else (store, "")
 
 
-def _common_size(table: ImageTable, workers: int) -> tuple[int, int]:
-    """The one size (H, W) all readable images have."""
-
-    def read(path: str) -> tuple[int, int] | None:
+def _read_sizes(table: ImageTable) -> Iterator[tuple[int, int]]:
+    """The sizes (H, W) of all images whose header can be read."""
+    for path in table.rows["path"]:
         try:
-            return read_size(table.open_bytes(path))
+            yield read_size(table.open_bytes(path))
         except Exception:  # whatever a decoder raises: decoding will list this image
-            return None
+            continue
 
-    with ThreadPoolExecutor(workers) as pool:
-        sizes = Counter(size for size in pool.map(read, table.rows["path"]) if size)
-    if len(sizes) > 1:
-        (height, width), count = sizes.most_common(1)[0]
-        raise UserError(
-            f"the images of {table.name} have {len(sizes)} different sizes (most often {height} × {width}, "
-            f"{count} of {sizes.total()}): choose one for all with --size, for example --size 256"
-        )
-    return next(iter(sizes), (1, 1))  # none readable: decoding says so of each
+
+def _first_size(table: ImageTable) -> tuple[int, int]:
+    """The size (H, W) that all images should have."""
+    return next(_read_sizes(table), (1, 1))  # none readable: decoding says so of each
+
+
+def _list_sizes(table: ImageTable) -> str:
+    sizes = Counter(_read_sizes(table))
+    (height, width), count = sizes.most_common(1)[0]
+    return (
+        f"the images of {table.name} have {len(sizes)} different sizes (most often {height} × {width}, "
+        f"{count} of {sizes.total()}): choose one for all with --size, for example --size 256"
+    )
 
 
 def _decode_table(
     folder: Path,
     table: ImageTable,
+    size: int | None,
     shape: tuple[int, int],
     skip_bad: bool,
     workers: int,
@@ -134,13 +129,13 @@ def _decode_table(
     image_bytes = shape[0] * shape[1] * 3
     _check_space(folder, len(table.rows) * image_bytes)
     stamps = read_stamps(table)  # before decoding: a file that changes meanwhile shows as changed later
-    with open(folder / PIXELS, "w+b") as file:
-        decoded = _decode_all(table, shape, file.fileno(), workers, progress)
-        good = [k for k, record in enumerate(decoded) if not record.reason]
-        bad = [k for k, record in enumerate(decoded) if record.reason]
-        if bad and (not skip_bad or not good):
-            raise UserError(_list_bad(table, decoded, bad))
-        _close_gaps(file.fileno(), good, image_bytes)
+    (folder / PIXELS).touch()
+    decoded = _decode_all(table, _make_tasks(table, size, shape, folder / PIXELS), workers, progress)
+    good = [k for k, record in enumerate(decoded) if not record.reason]
+    bad = [k for k, record in enumerate(decoded) if record.reason]
+    if bad and (not skip_bad or not good):
+        raise UserError(_list_bad(table, decoded, bad))
+    _close_gaps(folder / PIXELS, good, image_bytes)
     rows = table.rows[["id", "label", "domain"]].assign(
         stamp=stamps, content=[d.content for d in decoded], crc=[d.crc for d in decoded]
     )
@@ -153,56 +148,34 @@ def _record_left_out(table: ImageTable, row: int, stamp: str, reason: str) -> di
     return {"id": str(image["id"]), "stamp": stamp, **names, "reason": reason}
 
 
-def _decode_all(
-    table: ImageTable, shape: tuple[int, int], file: int, workers: int, progress: Progress | None
-) -> list[_Decoded]:
-    """Decode every row into its place in the file."""
+def _make_tasks(table: ImageTable, size: int | None, shape: tuple[int, int], file: Path) -> list[Task]:
     paths = table.rows["path"].tolist()
+    starts = range(0, len(paths), _CHUNK)
+    return [Task(table.root, tuple(paths[k : k + _CHUNK]), shape, size is not None, file, k) for k in starts]
 
-    def work(start: int) -> list[_Decoded]:
-        rows = range(start, min(start + _CHUNK, len(paths)))
-        return [_decode_one(table, paths[row], shape, file, row) for row in rows]
 
-    decoded: list[_Decoded] = []
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for records in pool.map(work, range(0, len(paths), _CHUNK)):
+def _decode_all(table: ImageTable, tasks: list[Task], workers: int, progress: Progress | None) -> list[Decoded]:
+    """Decode every row into its place in the file."""
+    decoded: list[Decoded] = []
+    try:
+        with closing(run_tasks(tasks, workers)) as done:
+            for records in done:
                 decoded += records
                 if progress:
-                    progress(len(decoded), len(paths))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # a full disk or Ctrl-C must not wait for the rest
-            raise
+                    progress(len(decoded), len(table.rows))
+    except OtherSize as error:
+        raise UserError(_list_sizes(table)) from error
     return decoded
 
 
-def _decode_one(table: ImageTable, path: str, shape: tuple[int, int], file: int, row: int) -> _Decoded:
-    try:
-        data = table.open_bytes(path)
-        pixels = decode(data, shape)
-        if pixels.shape != (*shape, 3):
-            raise ValueError(f"it has {pixels.shape[0]} × {pixels.shape[1]} pixels")
-    except MemoryError:
-        raise
-    except Exception as error:  # decoders raise whatever they like on broken bytes
-        return _Decoded(reason=f"{error}" or type(error).__name__)
-    # Plain writes, not a writable mapping: there a full disk would kill the process without a word.
-    _write_at(file, pixels.data.cast("B"), row * pixels.nbytes)
-    return _Decoded(hashlib.sha256(data).hexdigest(), zlib.crc32(pixels.data))
-
-
-def _write_at(file: int, data: memoryview, offset: int) -> None:
-    while data:
-        written = os.pwrite(file, data, offset)
-        data, offset = data[written:], offset + written
-
-
-def _close_gaps(file: int, good: list[int], image_bytes: int) -> None:
+def _close_gaps(path: Path, good: list[int], image_bytes: int) -> None:
     """Move the good images together where bad ones left gaps."""
-    for new, old in enumerate(good):
-        if new != old:
-            _write_at(file, memoryview(os.pread(file, image_bytes, old * image_bytes)), new * image_bytes)
-    os.truncate(file, len(good) * image_bytes)
+    with open(path, "r+b") as file:
+        for new, old in enumerate(good):
+            if new != old:
+                image = os.pread(file.fileno(), image_bytes, old * image_bytes)
+                write_at(file.fileno(), memoryview(image), new * image_bytes)
+        file.truncate(len(good) * image_bytes)
 
 
 def _check_space(folder: Path, needed: int) -> None:
@@ -214,7 +187,7 @@ def _check_space(folder: Path, needed: int) -> None:
         )
 
 
-def _list_bad(table: ImageTable, decoded: list[_Decoded], bad: list[int]) -> str:
+def _list_bad(table: ImageTable, decoded: list[Decoded], bad: list[int]) -> str:
     lines = [f"  {table.rows['id'].iloc[k]}: {decoded[k].reason}" for k in bad]
     return "\n".join(
         [

@@ -1,12 +1,34 @@
-"""From the bytes of an encoded image to pixels."""
+"""From a file in a folder or archive to pixels. Worker processes import this: nothing heavy belongs here."""
 
 from __future__ import annotations
 
+import os
+import zipfile
+from functools import lru_cache
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from stablenet.errors import UserError
+
+
+def read_bytes(root: Path, path: str) -> bytes:
+    """The file at `path` in a folder or zip archive. Safe in threads and in forked or spawned processes."""
+    try:
+        if root.is_dir():
+            return (root / path).read_bytes()
+        return _open_archive(root, os.getpid()).read(path)
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read {path} in {root}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _open_archive(root: Path, process: int) -> zipfile.ZipFile:
+    """One open archive per process: a forked child must not share its parent's file offset."""
+    return zipfile.ZipFile(root)
 
 
 def decode(data: bytes, size: tuple[int, int] | None = None) -> NDArray[np.uint8]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from stablenet.data.decode import read_bytes
 from stablenet.errors import UserError
 
 IMAGE_COLUMNS = ("id", "path", "label", "domain")
@@ -44,13 +42,8 @@ class ImageTable:
         _check_range(self.name, "domain", self.rows["domain"], len(self.domains))
 
     def open_bytes(self, path: str) -> bytes:
-        """The encoded image at a row's path. Safe in threads and in forked or spawned processes."""
-        try:
-            if self.root.is_dir():
-                return (self.root / path).read_bytes()
-            return _open_archive(self.root, os.getpid()).read(path)
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
-            raise UserError(f"cannot read {path} in {self.root}: {error}") from error
+        """The encoded image at a row's path."""
+        return read_bytes(self.root, path)
 
 
 @dataclass(frozen=True)
@@ -113,9 +106,3 @@ def _check_rows(name: str, rows: pd.DataFrame) -> None:
 def _check_range(name: str, column: str, values: pd.Series[int], size: int) -> None:
     if values.min() < 0 or values.max() >= size:
         raise ValueError(f"the table {name} has a {column} outside 0..{size - 1}")
-
-
-@lru_cache(maxsize=8)
-def _open_archive(root: Path, process: int) -> zipfile.ZipFile:
-    """One open archive per process: a forked child must not share its parent's file offset."""
-    return zipfile.ZipFile(root)
