@@ -79,13 +79,19 @@ def test_weights_are_positive_and_sum_to_n_even_after_a_step_too_far():
 
 
 def test_loss_by_its_formula():
-    """Σ w·CE − γ·Σ‖g‖² with weights that sum to one."""
-    algorithm, batch = make("cnbb").eval(), make_batch()
+    """Σ w·CE − γ·Σ‖g‖² with weights that sum to one; settings under which both terms show."""
+    algorithm, batch = make("cnbb").train(), make_batch()
+    for module in algorithm.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    object.__setattr__(algorithm, "settings", CNBBSettings(rate=0.01, quantisation=0.03))
     g = algorithm.network.forward_features(batch.x)
     w = balance_weights(g.detach(), algorithm.settings)[0] / len(g)
     losses = functional.cross_entropy(algorithm.network(batch.x), batch.y, reduction="none")
-    expected = (w * losses).sum() - 3e-6 * g.square().sum()
-    torch.testing.assert_close(algorithm.loss(batch).per_sample_loss.mean(), expected)
+    weighted, sharpness = (w * losses).sum(), 0.03 * g.square().sum()
+    assert (weighted - losses.mean()).abs() > 1e-3
+    assert sharpness > 1e-3
+    torch.testing.assert_close(algorithm.loss(batch).per_sample_loss.mean(), weighted - sharpness)
 
 
 def test_equals_erm_around_the_same_network_without_steps_and_quantisation():

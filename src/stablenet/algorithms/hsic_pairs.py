@@ -30,20 +30,20 @@ class HsicPairs:
         check_size(*z.shape)
         scale = median_distance(z) if bandwidth is None else bandwidth
         # Centred, which changes the rounding alone: equal shifts of a kernel's functions have no covariance.
-        self._kernels = centre_kernels(gaussian_kernels(z / scale))  # (m, n, n)
-        self._sum = self._kernels.sum(0)
-        self._pairs = self._sum.square() - torch.linalg.vecdot(self._kernels, self._kernels, dim=0)
+        kernels = centre_kernels(gaussian_kernels(z / scale))  # (m, n, n)
+        self._pairs = kernels.sum(0).square() - torch.linalg.vecdot(kernels, kernels, dim=0)
+        self._rows = kernels.view(-1, len(z))  # (m·n, n): one product for all kernels
 
     def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """w: (n,).   Returns the sum over pairs, a scalar, and its gradient (n,)."""
         size = w.sum()
         p = w / size
-        each = self._kernels @ p  # (m, n), K_i p
+        each = (self._rows @ p).view(-1, len(p))  # (m, n), K_i p
         total, norms = each.sum(0), each @ p
         crossed = total.square() - each.square().sum(0)
         pairs_p = self._pairs @ p
         value = p @ (pairs_p - 2 * crossed) + norms.sum().square() - norms.square().sum()
-        mixed = torch.bmm(self._kernels, (p * (total - each)).unsqueeze(2)).sum(0).squeeze(1)
+        mixed = (p * (total - each)).flatten() @ self._rows  # Σ_i K_i (p∘(Kp − K_i p)), as every K_i is symmetric
         rest = (norms.sum() - norms) @ each
         slope = pairs_p - crossed - 2 * mixed + 2 * rest
         return 0.5 * value, (slope - p @ slope) / size  # through p = w/Σw
@@ -51,7 +51,7 @@ class HsicPairs:
 
 def gaussian_kernels(z: Tensor) -> Tensor:
     """exp(−(x_a − x_b)²/2) of every column of z (n, m).   Returns (m, n, n)."""
-    columns = z.T
+    columns = z.T.contiguous()  # or the result would inherit its order in memory, and every product be slow
     return (columns[:, :, None] - columns[:, None, :]).square_().mul_(-0.5).exp_()
 
 
