@@ -74,3 +74,24 @@ def test_the_help_starts_without_torch():
         "sys.exit(sum(name in sys.modules for name in ('torch', 'pandas', 'sklearn')))"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
+
+
+def test_a_store_is_checked_with_and_without_its_source(tree, tmp_path):
+    shutil.copy(tree / "art" / "cat" / "0.png", tree / "photo" / "cat" / "0.png")
+    place = tmp_path / "store"
+    _run("folder", "--root", tree, "--store", place)
+
+    def check(*words):
+        return CliRunner(env={"COLUMNS": "400"}).invoke(app, ["data", "check", *map(str, words)])
+
+    told = check(place)
+    assert told.exit_code == 0
+    assert "art/cat/0.png = photo/cat/0.png" in told.output
+    assert "16 images of 8 × 8" in told.output
+    assert "source" not in told.output
+    assert "the source is unchanged" in check(place / "store.json", "--root", tree).output
+    (tree / "art" / "dog" / "2.png").unlink()
+    refused = check(place, "--root", tree)
+    assert refused.exit_code == 1
+    assert "1 removed (for example art/dog/2.png)" in " ".join(refused.output.split())
+    assert isinstance(check(tmp_path / "none.json").exception, UserError)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stablenet.cli.data_prepare import prepare
+from stablenet.cli.data_prepare import prepare, print_notes
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stablenet.data.check import Finding
     from stablenet.data.manifest import Manifest
     from stablenet.data.sources import Table
 
@@ -134,22 +137,51 @@ def _split(source: str, setting: str, root: Path | None, out: Path | None, seed:
 
 
 @app.command()
-def check(manifest: ManifestFile, root: Root = None) -> None:
-    """Prove a manifest's invariants; with --root also that the source has its images."""
+def check(
+    path: Annotated[Path, typer.Argument(help="A manifest made by `data split`, or a store made by `data prepare`.")],
+    root: Root = None,
+) -> None:
+    """Prove a manifest's invariants, or a store's checksums; with --root also that the source still fits."""
     from rich.console import Console
 
     from stablenet.cli.data_tables import tabulate_findings
-    from stablenet.data.check import check_manifest
-    from stablenet.data.manifest import Manifest
-    from stablenet.data.sources import read_source
 
-    loaded = Manifest.load(manifest)
-    root = root or _default_root(loaded.source)
-    table = read_source(loaded.source, root) if root is not None else None
-    findings = check_manifest(loaded, table)
-    Console().print(tabulate_findings(findings))
+    console = Console()
+    findings = _check_store(path, root, console) if _is_store(path) else _check_manifest(path, root)
+    console.print(tabulate_findings(findings))
     if not all(finding.holds for finding in findings):
         raise typer.Exit(1)
+
+
+def _check_manifest(path: Path, root: Path | None) -> list[Finding]:
+    from stablenet.data.check import check_manifest
+    from stablenet.data.manifest import Manifest
+
+    manifest = Manifest.load(path)
+    return check_manifest(manifest, _read_if_given(manifest.source, root))
+
+
+def _check_store(path: Path, root: Path | None, console: Console) -> list[Finding]:
+    from stablenet.data.check_store import check_store
+    from stablenet.data.store import PixelStore
+    from stablenet.data.table import ImageTable
+
+    store = PixelStore.open(path if path.is_dir() else path.parent)
+    print_notes(console, store.header)
+    table = _read_if_given(store.header.source, root)
+    return check_store(store, table if isinstance(table, ImageTable) else None)
+
+
+def _is_store(path: Path) -> bool:
+    """A store is a folder; one of its files stands for it."""
+    return path.is_dir() or path.suffix in (".json", ".bin", ".parquet")
+
+
+def _read_if_given(source: str, root: Path | None) -> Table | None:
+    from stablenet.data.sources import read_source
+
+    root = root or _default_root(source)
+    return None if root is None else read_source(source, root)
 
 
 @app.command()
@@ -242,10 +274,12 @@ def _refuse_source_folder(path: Path, table: Table) -> None:
 
 
 def _warn_of_duplicates(table: Table) -> None:
-    from stablenet.data.duplicates import find_duplicates
+    from stablenet.data.duplicates import find_duplicates, fingerprint_files
     from stablenet.data.table import ImageTable
 
-    groups = find_duplicates(table) if isinstance(table, ImageTable) else []
+    if not isinstance(table, ImageTable):
+        return
+    groups = find_duplicates(table.rows, fingerprint_files(table))
     if groups:
         typer.secho(f"warning: {len(groups)} files lie in several domains or classes:", fg="yellow", err=True)
         for group in groups:

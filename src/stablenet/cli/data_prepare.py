@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from stablenet.data.cache import Prepared
+    from stablenet.data.store import Header
 
 
 def prepare(
@@ -62,16 +63,21 @@ def _print_result(console: Console, prepared: Prepared) -> None:
     header = prepared.store.header
     if prepared.replaced:
         console.print(f"made anew: {prepared.replaced}", style="yellow", markup=False)
-    if header.left_out:
-        console.print(f"{len(header.left_out)} images left out:", style="yellow")
-        for entry in header.left_out:
-            console.print(f"  {entry['id']}: {entry['reason']}", markup=False, soft_wrap=True)
-    if header.duplicates:
-        console.print(f"{len(header.duplicates)} images lie in more than one domain:", style="yellow")
-        for group in header.duplicates:
-            console.print(f"  {' = '.join(group)}", markup=False, soft_wrap=True)
+    print_notes(console, header)
     gigabytes = header.count * header.height * header.width * 3 / 1e9
     what = f"{header.count} images of {header.height} × {header.width}, {gigabytes:.2f} GB"
     state = "made" if prepared.made else "up to date"
     console.print(f"store {state}: {what}", markup=False)
     console.print(str(prepared.store.path), soft_wrap=True, markup=False, highlight=False)
+
+
+def print_notes(console: Console, header: Header) -> None:
+    """Which images a store had to leave out, and which are the same."""
+    if header.left_out:
+        console.print(f"{len(header.left_out)} images left out:", style="yellow")
+        for entry in header.left_out:
+            console.print(f"  {entry['id']}: {entry['reason']}", markup=False, soft_wrap=True)
+    if header.duplicates:
+        console.print(f"{len(header.duplicates)} images lie in more than one domain or class:", style="yellow")
+        for group in header.duplicates:
+            console.print(f"  {' = '.join(group)}", markup=False, soft_wrap=True)

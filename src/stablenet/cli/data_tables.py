@@ -107,7 +107,9 @@ def tabulate_dominants(manifest: Manifest) -> Table:
 def tabulate_findings(findings: list[Finding]) -> Table:
     table = Table("", "checked", "found")
     for finding in findings:
-        table.add_row("[green]holds[/]" if finding.holds else "[red]FAILS[/]", finding.name, finding.detail)
+        table.add_row(
+            "[green]holds[/]" if finding.holds else "[red]FAILS[/]", escape(finding.name), escape(finding.detail)
+        )
     return table
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 
 from stablenet.data.atomic import build_folder, lock
 from stablenet.data.decode import read_size
+from stablenet.data.duplicates import find_duplicates
 from stablenet.data.store import FORMAT, HEADER, IMAGES, PIXELS, Header, PixelStore, read_stamps
 from stablenet.data.table import ImageTable
 from stablenet.data.workers import Decoded, OtherSize, Task, run_tasks, write_at
@@ -198,12 +199,6 @@ def _list_bad(table: ImageTable, decoded: list[Decoded], bad: list[int]) -> str:
     )
 
 
-def _find_duplicates(rows: pd.DataFrame) -> list[list[str]]:
-    """Ids of equal content, where the copies lie in more than one domain."""
-    copies = rows[rows["content"].duplicated(keep=False)]
-    return [group["id"].tolist() for _, group in copies.groupby("content") if group["domain"].nunique() > 1]
-
-
 def _write_tables(
     folder: Path,
     table: ImageTable,
@@ -224,6 +219,6 @@ def _write_tables(
         count=len(rows),
         images_sha256=hashlib.sha256((folder / IMAGES).read_bytes()).hexdigest(),
         left_out=left_out,
-        duplicates=_find_duplicates(rows),
+        duplicates=find_duplicates(rows, rows["content"]),
     )
     (folder / HEADER).write_text(json.dumps(asdict(header), indent=1), encoding="utf-8")

@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections import defaultdict
-from collections.abc import Hashable
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
+
+import pandas as pd
 
 from stablenet.data.table import ImageTable
 
 
-def find_duplicates(table: ImageTable) -> list[tuple[str, ...]]:
+def find_duplicates(rows: pd.DataFrame, content: Iterable[Hashable]) -> list[list[str]]:
     """Groups of ids whose files are byte for byte the same and lie in more than one domain or class.
 
-    Cheap: an archive's own checksums, or in a folder the contents of files of equal size only.
+    rows: with the columns id, label and domain.   content: of every row a value that equal files share, and only they.
     """
-    places = zip(table.rows["domain"], table.rows["label"], strict=True)
-    place = dict(zip(table.rows["id"], places, strict=True))
-    groups: dict[Hashable, list[str]] = defaultdict(list)
-    for image, key in _fingerprints(table).items():
-        groups[key].append(image)
-    return [tuple(group) for group in groups.values() if len({place[image] for image in group}) > 1]
+    groups: dict[Hashable, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for key, image, *place in zip(content, rows["id"], rows["label"], rows["domain"], strict=True):
+        groups[key][image] = (place[0], place[1])
+    return [list(group) for group in groups.values() if len(set(group.values())) > 1]
 
 
-def _fingerprints(table: ImageTable) -> dict[str, Hashable]:
-    """Id -> a value that equal files share."""
-    paths = dict(zip(table.rows["id"], table.rows["path"], strict=True))
+def fingerprint_files(table: ImageTable) -> list[Hashable]:
+    """A value per row that equal files share, without reading all of them.
+
+    An archive has checksums of its own; in a folder only files of equal size are read.
+    """
+    paths = table.rows["path"].tolist()
     if not table.root.is_dir():
         with zipfile.ZipFile(table.root) as archive:
             members = {info.filename: (info.CRC, info.file_size) for info in archive.infolist()}
-        return {image: members[path] for image, path in paths.items()}
-    sizes = {image: (table.root / path).stat().st_size for image, path in paths.items()}
-    alike: dict[int, int] = defaultdict(int)
-    for size in sizes.values():
-        alike[size] += 1
-    return {
-        image: hashlib.sha256(table.open_bytes(paths[image])).digest() if alike[size] > 1 else ("size", size)
-        for image, size in sizes.items()
-    }
+        return [members[path] for path in paths]
+    sizes = [(table.root / path).stat().st_size for path in paths]
+    alike = Counter(sizes)
+    return [
+        hashlib.sha256(table.open_bytes(path)).digest() if alike[size] > 1 else size
+        for path, size in zip(paths, sizes, strict=True)
+    ]

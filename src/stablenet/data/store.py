@@ -36,7 +36,7 @@ class Header:
 
     size: the side asked for; None when the images kept their own size.
     left_out: images that could not be decoded, each {id, stamp, class, domain, reason}.
-    duplicates: groups of ids with the same content in more than one domain.
+    duplicates: groups of ids with the same content in more than one domain or class.
     images_sha256: of `images.parquet`, whose rows carry a CRC-32 of their pixels.
     """
 
