@@ -1,0 +1,150 @@
+"""What stands in `results/` about trained networks: records packed and unpacked, the weights by context, the figure.
+
+    python -m benchmarks.evidence pack runs results/mnist-m/records.jsonl.gz
+    python -m benchmarks.evidence unpack results/mnist-m/records.jsonl.gz runs
+    python -m benchmarks.evidence weights --recipe mnistm-dr0.9 --seeds 10,11,12 --root DATA
+    python -m benchmarks.evidence figure runs docs/pictures/mnist-m.png
+
+A packed run is its config, status, records, evaluations and timing; its split and its networks are not kept: `stablenet
+train` with the config makes the same split again, and the same network on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+KEPT = ("config.json", "status.json", "records.jsonl", "evaluation.jsonl", "timing.jsonl")
+
+
+def pack(runs: Path, out: Path) -> None:
+    """One line a run, its files as text."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folders = sorted(path.parent for path in runs.glob("*/config.json"))
+    with gzip.GzipFile(out, "wb", mtime=0) as file:  # no time: the same runs give the same bytes
+        for folder in folders:
+            texts = {name: (folder / name).read_text() for name in KEPT if (folder / name).exists()}
+            file.write((json.dumps({"folder": folder.name, "files": texts}) + "\n").encode())
+    print(f"{len(folders)} runs in {out}, {out.stat().st_size / 1e6:.1f} MB")
+
+
+def unpack(packed: Path, runs: Path) -> None:
+    with gzip.open(packed, "rt") as file:
+        for line in file:
+            run = json.loads(line)
+            folder = runs / run["folder"]
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in run["files"].items():
+                (folder / name).write_text(text)
+
+
+def find_minority(y: torch.Tensor, domain: torch.Tensor) -> torch.Tensor:
+    """Samples outside of their class's most frequent context.   y, domain: (n,).   Returns (n,) bool."""
+    minority = torch.zeros(len(y), dtype=torch.bool)
+    for label in y.unique():
+        own = y == label
+        minority[own] = domain[own] != domain[own].mode().values
+    return minority
+
+
+def weigh(recipe: str, seed: int, root: Path | None) -> dict[str, float]:
+    """The weights a StableNet run of the recipe starts with, by context."""
+    from stablenet.engine.assemble import assemble_config
+    from stablenet.engine.devices import start_fabric
+    from stablenet.engine.folder import RunFolder
+    from stablenet.engine.parts import RunData, make_manifest
+    from stablenet.engine.session import Runtime, build_session
+    from stablenet.weighting import effective_sample_size
+
+    config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}"])
+    data = RunData(config.data, make_manifest(config, root), root)
+    session = build_session(config, Runtime(root=root), start_fabric("cpu", "auto"), RunFolder(Path("unused")), data)
+    told = session.algorithm.start_epoch(0, session.training_set)
+    samples = session.training.samples
+    w = session.algorithm.weighting.weights[samples.index]
+    minority = find_minority(samples.y, samples.domain)
+    ess = {
+        name: float(effective_sample_size(w[rows])) / int(rows.sum())
+        for name, rows in (("minority_ess", minority), ("majority_ess", ~minority))
+    }
+    return {"minority_weight": float(w[minority].mean()), "majority_weight": float(w[~minority].mean()), **ess, **told}
+
+
+def show_weights(recipe: str, seeds: list[int], root: Path | None) -> None:
+    rows = [weigh(recipe, seed, root) for seed in seeds]
+    names = list(rows[0])
+    print("| seed | " + " | ".join(name.replace("_", " ") for name in names) + " |")
+    print("|---" * (len(names) + 1) + "|")
+    for seed, row in zip(seeds, rows, strict=True):
+        print(f"| {seed} | " + " | ".join(f"{row[name]:.3f}" for name in names) + " |")
+    means = [sum(row[name] for row in rows) / len(rows) for name in names]
+    print("| mean | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
+
+
+def draw(runs: Path, out: Path, seeds: list[int]) -> None:
+    """Accuracy against the dominant ratio, and every seed's difference to plain training."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    from stablenet.bench import collect, find_table
+
+    result = collect(find_table("mnist-m"), runs, seeds=seeds)
+    columns = [column for column in result.columns if not column.mean_of]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for row, title, colour in (("erm", "plain training", "#888888"), ("stablenet-recommended", "StableNet", "#1769aa")):
+        cells: list[Any] = [result.cell(row, column.id) for column in columns]
+        left.errorbar(
+            range(len(cells)),
+            [c.mean for c in cells],
+            [c.deviation for c in cells],
+            label=title,
+            color=colour,
+            capsize=3,
+            marker="o",
+        )
+    for place, column in enumerate(columns):
+        versus = result.cell("stablenet-recommended", column.id).versus
+        right.scatter([place] * len(versus.differences), versus.differences, color="#1769aa", alpha=0.5, s=16, lw=0)
+        right.plot([place - 0.25, place + 0.25], [versus.mean] * 2, color="#0b3d66", lw=2)
+    right.axhline(0, color="#888888", lw=1)
+    left.set_ylabel("accuracy on the swapped backgrounds, %")
+    right.set_ylabel("StableNet − plain training, points")
+    for axis in (left, right):
+        axis.set_xticks(range(len(columns)), [column.title.removeprefix("DR") for column in columns])
+        axis.set_xlabel("share of a digit's dominant background in training")
+        axis.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False, loc="lower left")
+    figure.savefig(out, dpi=140)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for name in ("pack", "unpack", "figure"):
+        verb = verbs.add_parser(name)
+        verb.add_argument("source", type=Path)
+        verb.add_argument("out", type=Path)
+        verb.add_argument("--seeds", default="10,11,12,13,14,15,16,17,18,19")
+    verb = verbs.add_parser("weights")
+    verb.add_argument("--recipe", default="mnistm-dr0.9")
+    verb.add_argument("--seeds", default="10,11,12,13,14,15,16,17,18,19")
+    verb.add_argument("--root", type=Path)
+    arguments = parser.parse_args()
+    seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    if arguments.verb == "weights":
+        show_weights(arguments.recipe, seeds, arguments.root)
+    elif arguments.verb == "figure":
+        draw(arguments.source, arguments.out, seeds)
+    else:
+        {"pack": pack, "unpack": unpack}[arguments.verb](arguments.source, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
