@@ -26,4 +26,5 @@ class StepDraws(nn.Module):
         """`count` uniform numbers in [0, 1) for every sample: index (b,) int64 -> (b, count)."""
         key = mix(mix(self.seed ^ self.step) ^ index)
         self.step += 1
-        return draw_uniform(key, count)
+        uniform: Tensor = draw_uniform(key, count)
+        return uniform

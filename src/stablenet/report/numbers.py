@@ -47,7 +47,9 @@ def name_column(column: Column) -> str:
 
 
 def name_row(row: Row) -> str:
-    return f"{row.title}*" if row.needs_domains else row.title
+    """* for domain labels; what only approximates its method says so."""
+    name = f"{row.title}*" if row.needs_domains else row.title
+    return f"{name} (approximation)" if row.approximation else name
 
 
 def write_seeds(cells: Sequence[Cell]) -> str:

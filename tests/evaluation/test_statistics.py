@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from stablenet.demo.statistics import compare_pairs, summarize
+from stablenet.evaluation.statistics import compare_pairs, summarize
 
 
 def test_the_deviation_is_that_of_a_sample():
