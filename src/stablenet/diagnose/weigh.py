@@ -12,7 +12,7 @@ from stablenet.weighting import WeightingSettings, effective_sample_size
 from stablenet.weighting.problem import solve_problem
 
 PENALTIES = (0.5, 0.1, 0.02)  # gentle to firm
-# Linear features against the label, for all samples at once; solved once, so solved well. The axes have their scale.
+# As training solves it, but for linear features, of which there are few, at three penalties. The axes have their scale.
 SETTINGS = WeightingSettings(
     pairs="labels",
     objective="relative",
@@ -22,6 +22,7 @@ SETTINGS = WeightingSettings(
     min_ess=0.1,
     steps=300,
     tolerance=0.02,
+    totals="classes",
 )
 
 
