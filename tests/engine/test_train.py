@@ -286,6 +286,17 @@ def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
         tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
 
 
+def test_a_run_that_cannot_begin_leaves_nothing_behind(tmp_path):
+    with pytest.raises(UserError, match="stage9"):
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.taps=['stage9']")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / ".note").write_text("mine")
+    with pytest.raises(UserError, match="stage9"):
+        tiny_run(tmp_path / "kept", "stablenet", "method.parameters.taps=['stage9']")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == [".note"]
+
+
 def test_max_steps_ends_inside_an_epoch(tmp_path):
     run = tiny_run(tmp_path / "run", "erm", "train.max_steps=10")
     assert [record["step"] for record in epochs(run)] == [7, 10]

@@ -76,6 +76,13 @@ class RunFolder:
             status["state"] = KILLED
         return status
 
+    def forget(self) -> None:
+        """Take away what was made for a run that could not begin; whatever else lies there stays."""
+        for file in (self.config, self.manifest, self.status, self.lock):
+            file.unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
 
 def describe_config(config: RunConfig, manifest: Manifest, root: Path | None) -> dict[str, Any]:
     """What `config.json` holds: the config as given, what it is hashed by, and the hash."""

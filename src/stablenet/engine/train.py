@@ -42,7 +42,12 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     alone = hold_lock(folder.lock) if first else nullcontext()
     with alone, own_random_numbers(fabric.device), _explained(config):
         data = RunData(config.data, manifest, runtime.root, watcher.decode)
-        session = build_session(config, runtime, fabric, folder, data)
+        try:
+            session = build_session(config, runtime, fabric, folder, data)
+        except UserError:
+            if first and not folder.records.exists():
+                folder.forget()
+            raise
         with watch_signals() as stop:
             Training(session, watcher if first else Watcher(), stop, described["hash"]).run()
     fabric.barrier()  # the first process writes the last files
