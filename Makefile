@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test lint types unit test-slow test-gpu bench wheel smoke clean
+.PHONY: install demo test lint types unit test-slow test-gpu bench docs wheel smoke clean
 
 install: $(STAMP)
 
@@ -38,6 +38,14 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.weighting
 	$(BIN)/python -m benchmarks.train
 
+# The documentation as a site that needs no network; a warning is an error.
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+.venv/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	touch .venv/.docs
+
 wheel: $(STAMP)
 	$(BIN)/python -m build --outdir dist .
 
@@ -47,4 +55,4 @@ smoke: wheel
 	.ci/smoke newest
 
 clean:
-	rm -rf .venv build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,68 @@
+"""What the README and the documentation ask a reader to type."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+WRITTEN = sorted(path for path in (ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", *WRITTEN]
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_REASON = re.compile(r"# not run by the tests: (.+)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """language: python, bash, toml, text …   title: the file it is, if it is one.   line: in its page."""
+
+    page: str
+    line: int
+    language: str
+    title: str
+    excerpt: bool
+    text: str
+
+    @property
+    def reason(self) -> str:
+        """Why it is not run, where it says so in its first line."""
+        found = _REASON.match(self.text)
+        return found[1] if found else ""
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of a bash block, continued lines joined, comments left out."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+def name_page(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def read_blocks(page: str, markdown: str) -> list[Block]:
+    blocks = []
+    for match in _FENCE.finditer(markdown):
+        language, _, rest = match["info"].strip().partition(" ")
+        title = re.search(r'title="([^"]+)"', rest)
+        text = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+        line = markdown.count("\n", 0, match.start()) + 1
+        blocks.append(Block(page, line, language, title[1] if title else "", "file=" in rest, text))
+    return blocks
+
+
+def read_inline_commands(markdown: str) -> list[str]:
+    """Commands inside sentences: `stablenet …` in code quotes."""
+    plain = _FENCE.sub("", markdown)
+    return [text for text in _INLINE.findall(plain) if text.split()[0] == "stablenet"]
+
+
+def split_words(command: str) -> list[str]:
+    """Words of a command without assignments before it, quotes taken away."""
+    words = shlex.split(command, comments=True)
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words.pop(0)
+    return words
