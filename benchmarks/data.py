@@ -5,6 +5,7 @@
 prepare  decoding PACS into a store with all cores, against one core                       bar 1.6 on two cores
 feed     batches from the store, against a DataLoader over the image files, same cores     bar 5
 gpu      ResNet-18 training from the store, against constant synthetic batches             bar 0.95 (needs CUDA)
+         and the Triton programs of the transforms alone, against batched operations of torch
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from torchvision.transforms import v2
 
 from stablenet.data.augment import Augment, Normalization, Resize, Transform
 from stablenet.data.cache import prepare
+from stablenet.data.crop import apply_draws
+from stablenet.data.draws import Draws
 from stablenet.data.order import BatchSettings
 from stablenet.data.pipeline import Loader, Samples
 from stablenet.data.sources import read_source
@@ -41,6 +44,7 @@ from stablenet.data.store import PixelStore
 from stablenet.data.table import ImageTable
 
 BATCH = 128
+GPU_BATCH = 64
 SIZE = 224
 NORMALIZATION = Normalization()
 
@@ -100,6 +104,27 @@ class Raw:
 
     def __call__(self, pixels: Tensor, key: Tensor) -> Tensor:
         return pixels
+
+    def draw(self, key: Tensor, height: int, width: int) -> Tensor:
+        return torch.empty(len(key), 0)
+
+    def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
+        return pixels if rows is None else pixels[rows]
+
+
+class BatchedAugment(Augment):
+    """The augmentation as it runs where there is no Triton."""
+
+    def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
+        images = apply_draws(pixels if rows is None else pixels[rows], Draws.unpack(draws), self.size)
+        return self.normalization(images)
+
+
+class BatchedResize(Resize):
+    """The resizing as it runs where there is no Triton."""
+
+    def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
+        return self._resize(pixels if rows is None else pixels[rows])
 
 
 def file_transforms() -> dict[str, Callable[[object], Tensor]]:
@@ -169,19 +194,20 @@ def bench_gpu(store: PixelStore, rounds: int, steps: int) -> list[Result]:
     """Training steps per second, each way on the same network, in bfloat16 and in TF32."""
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
-    samples, results = take_all(store), []
-    settings = BatchSettings(batch_size=BATCH, drop_last=True)
     feeds = {
-        "on the device, augmented, compiled": ("device", Augment(SIZE, NORMALIZATION, compiled=True)),
-        "streamed, augmented, compiled": ("stream", Augment(SIZE, NORMALIZATION, compiled=True)),
         "on the device, augmented": ("device", Augment(SIZE, NORMALIZATION)),
+        "streamed, augmented": ("stream", Augment(SIZE, NORMALIZATION)),
+        "on the device, augmented, without Triton": ("device", BatchedAugment(SIZE, NORMALIZATION)),
         "on the device, resized": ("device", Resize(SIZE, NORMALIZATION)),
+        "on the device, resized, without Triton": ("device", BatchedResize(SIZE, NORMALIZATION)),
     }
+    loaders = {name: open_loader(store, transform, place) for name, (place, transform) in feeds.items()}
+    results = bench_transforms(loaders, rounds, steps)
     for precision in ("bfloat16", "tf32"):
         train = Trainer(precision)
-        fixed = (torch.randn(BATCH, 3, SIZE, SIZE, device="cuda"), torch.randint(7, (BATCH,), device="cuda"))
-        for name, (place, transform) in feeds.items():
-            loader = Loader(samples, settings, transform, device="cuda", place=place)
+        x = torch.randn(GPU_BATCH, 3, SIZE, SIZE, device="cuda").contiguous(memory_format=torch.channels_last)
+        fixed = (x, torch.randint(7, (GPU_BATCH,), device="cuda"))
+        for name, loader in loaders.items():
 
             def from_store(loader: Loader = loader, train: Trainer = train) -> float:
                 return train.rate(_repeat(loader), steps)
@@ -190,8 +216,36 @@ def bench_gpu(store: PixelStore, rounds: int, steps: int) -> list[Result]:
                 return train.rate(iter(lambda: fixed, None), steps)
 
             new, old = measure_in_turn([from_store, synthetic], rounds)
-            bar = 0.95 if name == "on the device, augmented, compiled" else None
+            bar = 0.95 if name == "on the device, augmented" else None
             results.append(Result("gpu", f"{precision}: {name}", new, old, bar))
+    return results
+
+
+def open_loader(store: PixelStore, transform: Transform, place: str) -> Loader:
+    settings = BatchSettings(batch_size=GPU_BATCH, drop_last=True)
+    return Loader(take_all(store), settings, transform, device="cuda", place=place)
+
+
+def bench_transforms(loaders: dict[str, Loader], rounds: int, steps: int) -> list[Result]:
+    """Batches per second without a network: the Triton programs, against batched operations of torch."""
+
+    def run(loader: Loader) -> float:
+        batches = _repeat(loader)
+        for _ in range(10):
+            next(batches)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(steps):
+            next(batches)
+        torch.cuda.synchronize()
+        return steps * GPU_BATCH / (time.perf_counter() - start)
+
+    results = []
+    for name in ("on the device, augmented", "on the device, resized"):
+        new, old = measure_in_turn(
+            [lambda name=name: run(loaders[name]), lambda name=name: run(loaders[f"{name}, without Triton"])], rounds
+        )
+        results.append(Result("gpu", f"no network: {name}, with Triton / without", new, old, None))
     return results
 
 
@@ -220,12 +274,12 @@ class Trainer:
         for _ in range(steps):
             self.step(*next(batches))
         torch.cuda.synchronize()
-        return steps * BATCH / (time.perf_counter() - start)
+        return steps * GPU_BATCH / (time.perf_counter() - start)
 
     def step(self, x: Tensor, y: Tensor) -> None:
         self.optimizer.zero_grad()
         with torch.autocast("cuda", torch.bfloat16) if self.low else nullcontext():
-            loss = nn.functional.cross_entropy(self.network(x.to(memory_format=torch.channels_last)), y)
+            loss = nn.functional.cross_entropy(self.network(x.contiguous(memory_format=torch.channels_last)), y)
         loss.backward()
         self.optimizer.step()
 

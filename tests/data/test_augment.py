@@ -12,11 +12,11 @@ from stablenet.data.augment import (
     AugmentSettings,
     Normalization,
     Resize,
-    apply_parameters,
-    crop_resize,
     draw_parameters,
 )
 from stablenet.data.counter import combine
+from stablenet.data.crop import apply_draws, crop_resize
+from stablenet.data.draws import COLUMNS, Draws
 from stablenet.errors import UserError
 
 STRONG = AugmentSettings(scale=(0.1, 1.0), grayscale=0.5)
@@ -60,7 +60,7 @@ def test_the_whole_chain_agrees_with_torchvision():
     assert len({tuple(order) for order in draws.order.tolist()}) > 12
     images = pixels.permute(0, 3, 1, 2).float() / 255
     expected = torch.stack([_augment_alone(image, draws, k, 32) for k, image in enumerate(images)])
-    torch.testing.assert_close(apply_parameters(pixels, draws, 32), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(apply_draws(pixels, draws, 32), expected, atol=1e-4, rtol=0)
 
 
 def test_evaluation_agrees_with_torchvision():
@@ -140,23 +140,23 @@ def test_impossible_settings_are_refused(settings, message):
         AugmentSettings(**settings)
 
 
-def _check_compiled(device):
-    pixels, key = _pixels().to(device), combine(3, 1, torch.arange(24)).to(device)
-    expected = Augment(16, Normalization())(pixels, key)
-    compiled = Augment(16, Normalization(), compiled=True)(pixels, key)
-    torch.testing.assert_close(compiled, expected, atol=1e-4, rtol=0)
+def test_draws_of_an_epoch_survive_being_packed():
+    draws = draw_parameters(combine(2, 0, torch.arange(50)), 37, 29, STRONG)
+    packed = draws.pack()
+    assert packed.shape == (50, COLUMNS)
+    for name, values in vars(Draws.unpack(packed)).items():
+        assert torch.equal(values, getattr(draws, name)), name
+    before = [order.index(1) for order in draws.order.tolist()]
+    assert packed[:, 14].tolist() == before
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler itself
-def test_compiling_changes_nothing():
-    _check_compiled("cpu")
-
-
-@pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_compiling_changes_nothing_on_a_gpu():
-    _check_compiled("cuda")
+def test_drawing_once_and_picking_rows_is_the_same_as_batch_by_batch():
+    pixels, key = _pixels(), combine(3, 1, torch.arange(24))
+    for transform in (Augment(16, Normalization()), Resize(16, Normalization())):
+        draws = transform.draw(key, 37, 29)
+        rows = torch.tensor([5, 5, 2, 19, 0])
+        found = transform.apply(pixels, draws[3:8], rows)
+        torch.testing.assert_close(found, transform(pixels[rows], key[3:8]), atol=1e-5, rtol=0)
 
 
 @pytest.mark.gpu

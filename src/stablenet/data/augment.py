@@ -2,7 +2,8 @@
 
 torchvision draws once per call, so that a batch would share one crop and one tint. Here the parameters of all
 samples are drawn at once from their keys, and each transform is a batched tensor operation that gives for every
-sample what `torchvision.transforms.v2.functional` gives for that image alone.
+sample what `torchvision.transforms.v2.functional` gives for that image alone. On a GPU two Triton programs do the
+same (`stablenet.data.kernels`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,31 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as vision
 
-from stablenet.data.colour import jitter_colour, to_grayscale
 from stablenet.data.counter import draw_uniform
+from stablenet.data.crop import apply_draws
+from stablenet.data.draws import Draws
+from stablenet.data.kernels import augment_fused, resize_fused, runs_fused
 from stablenet.errors import UserError
 
 _CACHED = 8  # images of usual size whose intermediate values fit a processor's caches; measured
+_DRAWN = 65536  # samples to draw for at a time: some 300 bytes of intermediate values each
 _TRIES = 10  # for a crop that fits, as torchvision does, before the whole image is taken
 
 
 class Transform(Protocol):
-    """Pixels (b, H, W, 3) uint8 and keys (b,) int64 to network input (b, 3, s, s) float32."""
+    """Pixels (b, H, W, 3) uint8 and keys (b,) int64 to network input (b, 3, s, s) float32.
+
+    The same in two steps, so that a loader draws once for a whole epoch: `draw`, then `apply` batch by batch. On a
+    GPU with Triton the result lies in memory as channels-last.
+    """
 
     def __call__(self, pixels: Tensor, key: Tensor) -> Tensor: ...
+
+    def draw(self, key: Tensor, height: int, width: int) -> Tensor:
+        """What is random about n samples with images of that size.   key: (n,) int64.   Returns (n, d) float32."""
+
+    def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Pixels (m, H, W, 3), or those at rows (b,) int64 alone, with draws (b, d), to (b, 3, s, s)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,24 +69,6 @@ class AugmentSettings:
 
 
 @dataclass(frozen=True)
-class Draws:
-    """What was drawn for b samples.
-
-    top, left, height, width: (b,) int64, the crop in pixels.   flip, gray: (b,) bool.
-    factors: (b, 4) brightness, contrast, saturation and hue.   order: (b, 4) in which they are applied.
-    """
-
-    top: Tensor
-    left: Tensor
-    height: Tensor
-    width: Tensor
-    flip: Tensor
-    gray: Tensor
-    factors: Tensor
-    order: Tensor
-
-
-@dataclass(frozen=True)
 class Normalization:
     """Channel means and deviations a backbone expects of values in 0..1; ImageNet's by default."""
 
@@ -96,6 +92,15 @@ class Resize:
         self.normalization = normalization
 
     def __call__(self, pixels: Tensor, key: Tensor) -> Tensor:
+        return self.apply(pixels, self.draw(key, *pixels.shape[1:3]))
+
+    def draw(self, key: Tensor, height: int, width: int) -> Tensor:
+        return torch.empty(len(key), 0, device=key.device)
+
+    def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
+        if runs_fused(pixels, self.size):
+            return resize_fused(pixels, rows, self.size, self.normalization.mean, self.normalization.std)
+        pixels = pixels if rows is None else pixels[rows]
         return torch.cat([self._resize(part) for part in pixels.split(_chunk(pixels))])
 
     def _resize(self, pixels: Tensor) -> Tensor:
@@ -104,33 +109,30 @@ class Resize:
 
 
 class Augment:
-    """The transform of training: crop, flip, colours, grey; every sample has its own draw.
+    """The transform of training: crop, flip, colours, grey; every sample has its own draw."""
 
-    compiled: fuse the operations with torch.compile. Worth its minute on a GPU, where single operations spend
-        their time on memory; each batch shape compiles anew, so drop a short last batch.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        normalization: Normalization,
-        settings: AugmentSettings | None = None,
-        *,
-        compiled: bool = False,
-    ) -> None:
+    def __init__(self, size: int, normalization: Normalization, settings: AugmentSettings | None = None) -> None:
         self.size = size
         self.normalization = normalization
         self.settings = settings or AugmentSettings()
-        self._run = torch.compile(self._augment, dynamic=False) if compiled else self._augment
 
     def __call__(self, pixels: Tensor, key: Tensor) -> Tensor:
-        chunk = _chunk(pixels)
-        parts = zip(pixels.split(chunk), key.split(chunk), strict=True)
-        return torch.cat([self._run(part, keys) for part, keys in parts])
+        return self.apply(pixels, self.draw(key, *pixels.shape[1:3]))
 
-    def _augment(self, pixels: Tensor, key: Tensor) -> Tensor:
-        draws = draw_parameters(key, pixels.shape[1], pixels.shape[2], self.settings)
-        return self.normalization(apply_parameters(pixels, draws, self.size))
+    def draw(self, key: Tensor, height: int, width: int) -> Tensor:
+        parts = key.split(_DRAWN)
+        return torch.cat([draw_parameters(part, height, width, self.settings).pack() for part in parts])
+
+    def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
+        if runs_fused(pixels, self.size):
+            return augment_fused(pixels, rows, draws, self.size, self.normalization.mean, self.normalization.std)
+        pixels = pixels if rows is None else pixels[rows]
+        chunk = _chunk(pixels)
+        parts = zip(pixels.split(chunk), draws.split(chunk), strict=True)
+        return torch.cat([self._augment(part, Draws.unpack(drawn)) for part, drawn in parts])
+
+    def _augment(self, pixels: Tensor, draws: Draws) -> Tensor:
+        return self.normalization(apply_draws(pixels, draws, self.size))
 
 
 def _chunk(pixels: Tensor) -> int:
@@ -182,41 +184,3 @@ def _whole_crop(height: int, width: int, ratio: tuple[float, float]) -> tuple[fl
     if width / height > ratio[1]:
         return float(height), float(round(height * ratio[1]))
     return float(height), float(width)
-
-
-def apply_parameters(pixels: Tensor, draws: Draws, size: int) -> Tensor:
-    """Pixels (b, H, W, 3) uint8 to augmented images (b, 3, s, s) in 0..1."""
-    images = crop_resize(pixels, draws, size)
-    images = jitter_colour(images, draws.factors, draws.order)
-    return to_grayscale(images, draws.gray)
-
-
-def crop_resize(pixels: Tensor, draws: Draws, size: int) -> Tensor:
-    """Each sample's box, resized to size × size and perhaps flipped: (b, H, W, 3) uint8 to (b, 3, s, s) in 0..1.
-
-    A bilinear, antialiased resize is linear and separable: two batched matrix products, into which crop and
-    flip go for nothing.
-    """
-    count, height, width, _ = pixels.shape
-    rows = resize_matrix(draws.top, draws.height, height, size)
-    columns = resize_matrix(draws.left, draws.width, width, size)
-    columns = torch.where(draws.flip.view(-1, 1, 1), columns.flip(1), columns)
-    images = pixels.permute(0, 1, 3, 2).float().reshape(count, height, 3 * width)
-    images = torch.bmm(rows, images).view(count, size * 3, width)
-    images = torch.bmm(images, columns.transpose(1, 2)).view(count, size, 3, size)
-    return images.transpose(1, 2) / 255
-
-
-def resize_matrix(start: Tensor, extent: Tensor, source: int, target: int) -> Tensor:
-    """Weights (b, target, source) that resize `extent` pixels from `start` on to `target` pixels.
-
-    A triangle around each target pixel's centre, as wide as the larger of the two pixels, cut off at the
-    border of the crop and normalized: torch's bilinear interpolation with antialiasing.
-    """
-    extent, start = extent.float().view(-1, 1, 1), start.float().view(-1, 1, 1)
-    scale = extent / target
-    centre = scale * (torch.arange(target, device=start.device).view(1, -1, 1) + 0.5)
-    place = torch.arange(source, device=start.device).view(1, 1, -1) - start
-    weight = (1 - (place + 0.5 - centre).abs() / scale.clamp_min(1)).clamp_min(0)
-    weight = torch.where((place >= 0) & (place < extent), weight, 0.0)
-    return weight / weight.sum(2, keepdim=True)

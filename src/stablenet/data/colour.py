@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 _LUMA = (0.2989, 0.587, 0.114)  # torchvision's weights of red, green and blue
-_CONTRAST, _SATURATION, _HUE = 1, 2, 3  # torchvision's numbers; brightness is 0
+CONTRAST, SATURATION, HUE = 1, 2, 3  # torchvision's numbers; brightness is 0
 
 
 def jitter_colour(images: Tensor, factors: Tensor, order: Tensor) -> Tensor:
@@ -17,10 +17,10 @@ def jitter_colour(images: Tensor, factors: Tensor, order: Tensor) -> Tensor:
     Hue is dear and the rest cheap, so it runs once for all: first what an image has before its hue, then hue,
     then what comes after. A step that is not due has the factor 1 and changes nothing.
     """
-    hue_place = (order == _HUE).int().argmax(1)
+    hue_place = (order == HUE).int().argmax(1)
     for step in range(3):
         images = _blend_step(images, factors, order[:, step], hue_place > step)
-    images = shift_hue(images, factors[:, _HUE])
+    images = shift_hue(images, factors[:, HUE])
     for step in range(1, 4):
         images = _blend_step(images, factors, order[:, step], hue_place < step)
     return images
@@ -44,8 +44,8 @@ def _blend_step(images: Tensor, factors: Tensor, change: Tensor, due: Tensor) ->
     """
     gray = luminance(images)
     change, due = change.view(-1, 1, 1, 1), due.view(-1, 1, 1, 1)
-    reference = torch.where(change == _SATURATION, gray, 0.0)
-    reference = torch.where(change == _CONTRAST, gray.mean((1, 2, 3), keepdim=True), reference)
+    reference = torch.where(change == SATURATION, gray, 0.0)
+    reference = torch.where(change == CONTRAST, gray.mean((1, 2, 3), keepdim=True), reference)
     factor = factors.gather(1, change.view(-1, 1)).view(-1, 1, 1, 1)
     factor = torch.where(due, factor, 1.0)
     return torch.lerp(reference.expand_as(images), images, factor).clamp(0, 1)

@@ -40,7 +40,6 @@ def combine(seed: int, *counters: int | Tensor) -> Tensor:
     return bits
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's compiler takes the 64-bit constants for 32-bit ones
 def draw_uniform(key: Tensor, count: int) -> Tensor:
     """`count` uniform numbers in [0, 1) for every key (b,) int64.   Returns (b, count) float32."""
     step = torch.arange(count, device=key.device) * _GAMMA

@@ -29,18 +29,18 @@ class Pixels(Protocol):
 
 
 class Feed(Protocol):
-    """Yields the images (b, H, W, 3) uint8 on the device for positions (b,) into the part.
+    """Yields for positions (b,) into the part images on the device, (m, H, W, 3) uint8, and which of them: rows (b,).
 
-    index_device: where it wants the positions to lie.
+    No rows means all images in their order.   index_device: where it wants the positions to lie.
     """
 
     index_device: torch.device
 
-    def images(self, batches: Iterable[Tensor]) -> Iterator[Tensor]: ...
+    def images(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]: ...
 
 
 class ResidentFeed:
-    """All images of the part lie on the device; a batch is one gather there.
+    """All images of the part lie on the device; what uses a batch picks it from them.
 
     On the processor the memory map itself is the device's memory: nothing is copied.
     """
@@ -50,12 +50,12 @@ class ResidentFeed:
         self._pixels, self._rows = pixels, rows
         self._resident = None if device.type == "cpu" else self._upload()
 
-    def images(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    def images(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:
         for positions in batches:
             if self._resident is None:
-                yield self._pixels.read(self._rows[positions])
+                yield self._pixels.read(self._rows[positions]), None
             else:
-                yield self._resident.index_select(0, positions)
+                yield self._resident, positions
 
     def _upload(self) -> Tensor:
         first = self._pixels.read(self._rows[:1])
@@ -74,14 +74,12 @@ class StreamFeed:
         self._pixels, self._rows = pixels, rows
         self._device, self._prefetch = device, prefetch
 
-    def images(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    def images(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:
         read = (self._read(positions) for positions in batches)
         with closing(read_ahead(read, self._prefetch)) as ready:
-            if self._device.type == "cuda":
-                yield from self._copy_ahead(ready)
-            else:
-                for images in ready:
-                    yield images.to(self._device)
+            cuda = self._device.type == "cuda"
+            for images in self._copy_ahead(ready) if cuda else ready:
+                yield images.to(self._device), None
 
     def _read(self, positions: Tensor) -> Tensor:
         rows = self._rows[positions]

@@ -137,6 +137,7 @@ class Loader:
         self.device = torch.device(device)
         self.rank, self.world_size = rank, world_size
         self._feed = self._choose_feed(place, prefetch)
+        self._image_size = samples.pixels.read(samples.row[:0]).shape[1:3]
         self._columns = torch.stack([samples.y, samples.domain, samples.index]).to(self.device)
 
     def __len__(self) -> int:
@@ -149,6 +150,7 @@ class Loader:
         key = combine(self.settings.seed, number, _AUGMENT, self.samples.index[order.position], order.visit).to(
             self.device
         )
+        draws = self.transform.draw(key, *self._image_size)
         columns = self._columns[:, order.position.to(self.device)]
         total = len(order.position)
         slices = [
@@ -156,9 +158,9 @@ class Loader:
         ]
         position = order.position.to(self._feed.index_device)
         images = self._feed.images(position[part] for part in slices)
-        for part, pixels in zip(slices, images, strict=True):
+        for part, (pixels, rows) in zip(slices, images, strict=True):
             y, domain, index = columns[:, part]
-            yield Batch(self.transform(pixels, key[part]), y, domain, index)
+            yield Batch(self.transform.apply(pixels, draws[part], rows), y, domain, index)
 
     def _choose_feed(self, place: str, prefetch: int) -> Feed:
         samples = self.samples

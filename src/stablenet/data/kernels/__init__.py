@@ -1,0 +1,48 @@
+"""The transforms on CUDA: two launches a batch for the augmentation, one for resizing, whatever the batch."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from torch import Tensor
+
+from stablenet.weighting.kernels import triton_works
+
+MOST_TAPS = 8  # source pixels on one axis that a pixel is made of; beyond, products of matrices are quicker
+
+Triple = tuple[float, float, float]
+
+
+def runs_fused(pixels: Tensor, size: int) -> bool:
+    """Whether images (m, H, W, 3) become size × size in Triton programs: on CUDA, shrunk to a quarter at most."""
+    source = max(pixels.shape[1:3])
+    return pixels.device.type == "cuda" and count_taps(source, size) <= MOST_TAPS and _find_triton()
+
+
+def count_taps(source: int, target: int) -> int:
+    """How many of `source` pixels can touch one of `target`, rounded up so that few programs are compiled.
+
+    The triangle around a pixel's centre reaches as far as the larger of the two pixels, on both sides.
+    """
+    taps = -(-2 * max(source, target) // target)
+    return taps if taps <= 4 else 1 << (taps - 1).bit_length()
+
+
+def augment_fused(pixels: Tensor, rows: Tensor | None, draws: Tensor, size: int, mean: Triple, std: Triple) -> Tensor:
+    """`crop.apply_draws`, standardized.   pixels: (m, H, W, 3) uint8.   rows: (b,).   draws: (b, 16).
+
+    Returns (b, 3, size, size), channels last.
+    """
+    from stablenet.data.kernels.launch import launch_augment
+
+    return launch_augment(pixels, rows, draws, size, mean, std)
+
+
+def resize_fused(pixels: Tensor, rows: Tensor | None, size: int, mean: Triple, std: Triple) -> Tensor:
+    """Whole images, their bytes resized and rounded, standardized; shapes as in `augment_fused`."""
+    from stablenet.data.kernels.launch import launch_resize
+
+    return launch_resize(pixels, rows, size, mean, std)
+
+
+_find_triton = cache(triton_works)
