@@ -30,7 +30,7 @@ class HSICSettings:
     taps: tuple[str, ...] = (LAST,)
     steps: int = 20
     learning_rate: float = 0.05
-    penalty: float = 0.3  # the paper's; on last features 0.02 leaves a quarter of the sample, and little is learnt
+    penalty: float = 0.3  # the paper's; with 0.02 a quarter of the sample was left and learning slow
     min_ess: float = 0.2
 
     def __post_init__(self) -> None:
