@@ -31,12 +31,12 @@ def write_verdict(gathered: Gathered) -> tuple[str, str]:
 
 
 def _count(result: BenchResult) -> tuple[int, int, int] | None:
-    """Of the table's first StableNet row; None without one, or without anything to compare with."""
-    row = next((row for row in result.rows if row.method == METHOD and row.id in result.tallies), None)
-    if row is None:
-        return None
-    tally = result.tallies[row.id]
-    return tally.win, tally.tie, tally.loss
+    """Of the table's first StableNet row with something to compare; None where there is none."""
+    for row in result.rows:
+        tally = result.tallies.get(row.id)
+        if row.method == METHOD and tally is not None and tally.win + tally.tie + tally.loss:
+            return tally.win, tally.tie, tally.loss
+    return None
 
 
 def _plural(word: str, count: int) -> str:

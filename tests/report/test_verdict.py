@@ -1,0 +1,38 @@
+"""The headline says what the tallies say."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from stablenet.report.verdict import write_verdict
+
+
+def gathered(*tallies, method="stablenet"):
+    """One table with a row for each (win, tie, loss)."""
+    rows = [SimpleNamespace(id=f"row{k}", method=method) for k in range(len(tallies))]
+    counts = [SimpleNamespace(win=win, tie=tie, loss=loss) for win, tie, loss in tallies]
+    result = SimpleNamespace(rows=rows, tallies={row.id: count for row, count in zip(rows, counts, strict=True)})
+    return SimpleNamespace(results=[result], runs=[1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("tally", "words"),
+    [
+        ((6, 1, 0), "ahead of ERM in 6 of 7 settings, behind in none"),
+        ((1, 0, 2), "behind ERM in 2 of 3 settings, ahead in 1"),
+        ((0, 1, 0), "cannot be told apart in 1 setting."),
+    ],
+)
+def test_wins_and_losses_are_told(tally, words):
+    assert words in write_verdict(gathered(tally))[0]
+
+
+def test_a_row_without_runs_does_not_hide_the_next_one():
+    assert "ahead of ERM in 2 of 2" in write_verdict(gathered((0, 0, 0), (2, 0, 0)))[0]
+
+
+@pytest.mark.parametrize("found", [gathered((0, 0, 0)), gathered((3, 0, 0), method="rsc"), gathered()])
+def test_nothing_to_compare_is_said(found):
+    head, rest = write_verdict(found)
+    assert head == "Results of 3 runs"
+    assert "nothing can be compared" in rest
