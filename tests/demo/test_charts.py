@@ -16,9 +16,8 @@ def outcome(method, seed, target, validation=0.9):
         {"epoch": epoch, "train": {"accuracy": 0.1 * epoch}, "validation": {"accuracy": 0.2 * epoch}}
         for epoch in (1, 2, 3)
     ]
-    solves = [{"epoch": epoch, "dependence_before": 8.0, "dependence_after": 8.0 / epoch} for epoch in (1, 3)]
     both = {"source-validation": target, "last": target}
-    return Outcome(None, method, seed, 3, validation, both, 0.1, curves, solves)
+    return Outcome(None, method, seed, 3, validation, both, 0.1, curves)
 
 
 @pytest.fixture
@@ -59,10 +58,12 @@ def test_bars_of_each_group_add_up_to_all_of_it():
 
 
 def test_lines_pass_through_the_means(findings):
-    line = find(charts.draw_dependence(findings.method), "polyline", "thick stablenet")[0]
+    svg = charts.draw_dependence([(0.8, 0.1), (0.4, 0.3)])
+    line = find(svg, "polyline", "thick stablenet")[0]
     (_, first), (_, last) = (map(float, point.split(",")) for point in line.get("points").split())
     floor = 160
     assert (floor - last) / (floor - first) == pytest.approx(1 / 3, abs=0.01)
+    assert len(find(svg, "polyline", "thin stablenet")) == 2
     learning = charts.draw_learning(findings, "validation", "accuracy")
     assert len(find(learning, "polyline", "thin erm")) == 3
 

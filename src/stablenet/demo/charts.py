@@ -90,17 +90,22 @@ def _count_shares(values: Sequence[float], low: float, high: float) -> list[floa
     return [count / len(values) for count in counts]
 
 
-def draw_dependence(outcomes: Sequence[Outcome]) -> str:
-    """Dependence of the features on the label at every solve, under uniform and under the solved weights."""
-
-    def read(name: str) -> Callable[[Outcome], list[tuple[float, float]]]:
-        return lambda outcome: [(solve["epoch"], solve[name]) for solve in outcome.solves]
-
-    return _draw_lines(
-        [("before", read("dependence_before"), outcomes), ("stablenet", read("dependence_after"), outcomes)],
-        "Dependence during training",
-        lambda value: f"{value:g}",
-    )
+def draw_dependence(pairs: Sequence[tuple[float, float]]) -> str:
+    """Share explained by the label, with samples alike and under the weights: a line for every seed and their mean."""
+    drawing = Drawing(WIDTH, 196, "Dependence with samples alike and under the weights")
+    left, right, up = 110.0, WIDTH - 90.0, Scale(0, 1.05 * max(max(pair) for pair in pairs), 160, 10)
+    for tick in choose_ticks(0, up.high):
+        drawing.line(40, up(tick), WIDTH - 8, up(tick), "grid")
+        drawing.text(34, up(tick) + 4, f"{100 * tick:g} %", "tick", "end")
+    for before, after in pairs:
+        drawing.path([(left, up(before)), (right, up(after))], "thin stablenet")
+    middle = [(x, up(fmean(values))) for x, values in zip((left, right), zip(*pairs, strict=True), strict=True)]
+    drawing.path(middle, "thick stablenet")
+    for x, y in middle:
+        drawing.dot(x, y, 2.5, "dot stablenet")
+    drawing.text(left, 180, "samples alike", "tick", "middle")
+    drawing.text(right, 180, "under the weights", "tick", "middle")
+    return drawing.render()
 
 
 def draw_learning(findings: Findings, part: str, name: str) -> str:

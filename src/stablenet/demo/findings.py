@@ -18,7 +18,7 @@ from stablenet.evaluation.statistics import Paired, Spread, compare_pairs, summa
 @dataclass(frozen=True)
 class Outcome:
     """One run. validation: source validation in the chosen epoch.   target: accuracy by rule.
-    curves: one record per epoch.   solves: what the method told between epochs.
+    curves: one record per epoch.
     """
 
     run: Run
@@ -29,7 +29,6 @@ class Outcome:
     target: dict[str, float]
     calibration_error: float
     curves: list[dict[str, Any]]
-    solves: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -80,5 +79,4 @@ def read_outcome(run: Run) -> Outcome:
         target={rule: lines[rule]["figures"]["accuracy"] for rule in RULES},
         calibration_error=lines[DEFAULT_RULE]["figures"]["calibration_error"],
         curves=curves,
-        solves=[record for record in records if record["kind"] == "solve"],
     )

@@ -11,7 +11,7 @@ from stablenet._version import __version__
 from stablenet.demo import charts
 from stablenet.demo.findings import Findings
 from stablenet.demo.pictures import show_extremes, show_part
-from stablenet.demo.settings import RATE_REASON, RECIPE, DemoSettings, write_commands
+from stablenet.demo.settings import RECIPE, DemoSettings, write_commands
 from stablenet.demo.verdict import sign, write_learned, write_verdict
 from stablenet.demo.weights import SampleWeights
 from stablenet.engine.recipes import find_recipe
@@ -36,7 +36,7 @@ def _draw_charts(findings: Findings, weights: Sequence[SampleWeights]) -> dict[s
     return {
         "accuracies": charts.draw_accuracies(findings),
         "weights": charts.draw_weights(weights),
-        "dependence": charts.draw_dependence(findings.method),
+        "dependence": charts.draw_dependence([found.dependence for found in weights]),
         "training": charts.draw_learning(findings, "train", "accuracy"),
         "validation": charts.draw_learning(findings, "validation", "accuracy"),
     }
@@ -73,7 +73,6 @@ def _gather(
             "parameters": start["parameters"],
         },
         "config": first.config,
-        "rate_reason": RATE_REASON,
         "learned": write_learned(findings),
         "recipe": find_recipe(RECIPE),
         "commands": write_commands(settings),

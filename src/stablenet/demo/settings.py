@@ -12,17 +12,6 @@ from stablenet.errors import UserError
 
 RECIPE = "embedded-dr0.9"
 REFERENCE, METHOD = "erm", "stablenet"
-# All chosen by training and validation figures alone, never by the target's. A quarter of the recipe's rate for both
-# methods: with weights up to 50, SGD at 0.02 lost the network (StableNet's accuracy in training stayed near 20 % in two
-# of three seeds); ERM trains well at either.
-RATE = 0.005
-RATE_REASON = (
-    "a quarter of the recipe's rate for both methods, because at 0.02 the large weights kept StableNet's network from "
-    "fitting its own training images (it lost there, by 11 points over seeds 0 to 2)"
-)
-# The weights of 1,167 samples are solved together: batches of 64 hold six samples of a class, and their weights lowered
-# the dependence by a third only and left training unfinished. Every second epoch, to keep the extra passes cheap.
-METHOD_SETTINGS = ("method.parameters.solve=dataset", "method.parameters.every=2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +45,8 @@ class DemoSettings:
 
 def list_settings(method: str, seed: int, epochs: int | None) -> list[str]:
     """The settings of a run beside its recipe, as `stablenet train --set` takes them."""
-    chosen = [f"method.name={method}", f"seed={seed}", f"train.learning_rate={RATE}"]
-    chosen += METHOD_SETTINGS if method == METHOD else ()
-    chosen += [f"train.epochs={epochs}"] if epochs is not None else []
-    return chosen
+    chosen = [f"method.name={method}", f"seed={seed}"]
+    return chosen if epochs is None else [*chosen, f"train.epochs={epochs}"]
 
 
 def make_configs(settings: DemoSettings) -> list[RunConfig]:

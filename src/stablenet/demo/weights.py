@@ -1,4 +1,4 @@
-"""The weights of all training samples under a finished network, found by the method's own code."""
+"""The weights that all training samples had, found once more by the method's own code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stablenet.algorithms import StableNet, build_algorithm
+from stablenet.algorithms import StableNet
 from stablenet.data.order import BatchSettings
 from stablenet.data.pipeline import Batch, Loader, Samples
+from stablenet.engine.devices import own_random_numbers, start_fabric
 from stablenet.engine.runs import Run
-from stablenet.evaluation.evaluate import load_chosen
+from stablenet.engine.session import Runtime, make_algorithm
 from stablenet.weighting import DatasetWeighting
 
 
@@ -52,11 +53,10 @@ class _AllSamples:
 
 
 def weigh_samples(run: Run) -> SampleWeights:
-    """Solve once more, as between two epochs, with the network that source validation chose."""
-    samples = run.open_part("train")
-    method = run.config.method
-    network, _ = load_chosen(run)
-    algorithm = build_algorithm(method.name, method.parameters, network, run.context)
+    """Solve once more, as before the first epoch, with the network that the run began with."""
+    samples, fabric = run.open_part("train"), start_fabric("cpu", "32")
+    with own_random_numbers(fabric.device):
+        algorithm = make_algorithm(run.config, Runtime(), run.manifest, fabric)
     assert isinstance(algorithm, StableNet)
     told = algorithm.start_epoch(0, _AllSamples(samples, run))
     assert isinstance(algorithm.weighting, DatasetWeighting), "the demo solves for the whole set"
