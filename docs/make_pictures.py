@@ -39,8 +39,8 @@ def draw_fourier() -> Figure:
     g = torch.Generator().manual_seed(0)
     x = 3 * torch.rand(400, generator=g) - 1.5
     z = torch.stack([x, x.square() + 0.3 * torch.randn(400, generator=g)], 1)
-    solution = solve_dataset(z, pairs="features", preset="recommended", num_functions=5, totals="all", chance=0.0)
-    u = random_fourier_features(standardize(z), 5, generator=torch.Generator().manual_seed(0))
+    solution = solve_dataset(z, pairs="features", totals="all", chance=0.0)
+    u = random_fourier_features(standardize(z), 200, generator=g) / 200**0.5  # others than the weights were solved with
     linear = standardize(z).unsqueeze(-1)
     figure, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, constrained_layout=True)
     for axis, w, title in zip(
@@ -48,7 +48,7 @@ def draw_fourier() -> Figure:
     ):
         told = [float(dependence_matrix(features, w)[0, 1]) for features in (linear, u)]
         axis.scatter(z[:, 0], z[:, 1], s=10 * w, color=BLUE, alpha=0.6, lw=0)
-        axis.set_title(f"{title}\nsquared correlation {told[0]:.3f}, Fourier functions {told[1]:.3f}", fontsize=10)
+        axis.set_title(f"{title}\nsquared covariance {told[0]:.3f}, of 200 functions {told[1]:.4f}", fontsize=10)
         axis.set_xlabel("feature A")
     axes[0].set_ylabel("feature B")
     return figure

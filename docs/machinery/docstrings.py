@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-import griffe
-
-_ENTRY = re.compile(r"^[a-z_]\w*(, [a-z_]\w*)*: \S")
+_ENTRY = re.compile(r"^[a-z_]\w*((?:, | / )[a-z_]\w*)*: \S")
 _SEVERAL = re.compile(r" {3,}(?=[a-zA-Z_]\w*(?:, \w+)*[: ])")  # `u: (n, m).   w: (n,).` is two entries
 _CODE = re.compile(r"(`[^`]*`)")
 _SPECIAL = re.compile(r"([\\*_\[\]#])")
-
-
-class PlainDocstrings(griffe.Extension):
-    """Lets mkdocstrings show docstrings that follow no markup but their own plain habits."""
-
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        if obj.docstring is not None:
-            obj.docstring.value = render(obj.docstring.value)
 
 
 def render(text: str) -> str:
@@ -37,7 +26,15 @@ def _render_paragraph(lines: list[str]) -> str:
         return "\n".join(["```pycon", *lines, "```"])
     if all(line.startswith(("    ", "|")) for line in lines):
         return "\n".join(lines)
-    return "\n".join(_render_entry(entry) for entry in _split_entries(lines))
+    rendered = [_render_entry(entry) for entry in _split_entries(lines)]
+    return "".join(_part(before, text) + text for before, text in zip(["", *rendered], rendered, strict=False))
+
+
+def _part(before: str, text: str) -> str:
+    """What goes between two entries: those of a list follow each other, all else stands apart."""
+    if not before:
+        return ""
+    return "\n" if before.startswith("- ") and text.startswith("- ") else "\n\n"
 
 
 def _split_entries(lines: list[str]) -> list[str]:
@@ -56,7 +53,7 @@ def _render_entry(entry: str) -> str:
     if entry.startswith("- "):
         return f"- {escape(entry[2:])}"
     if not _ENTRY.match(entry):
-        return escape(entry) if not entry.startswith("Returns ") else f"\n{escape(entry)}"
+        return escape(entry)
     names, _, meaning = entry.partition(": ")
-    shown = ", ".join(f"`{name}`" for name in names.split(", "))
+    shown = re.sub(r"[a-z_]\w*", r"`\g<0>`", names)
     return f"- {shown}: {escape(meaning)}"

@@ -10,8 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted(path for path in (ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", *WRITTEN]
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _REASON = re.compile(r"# not run by the tests: (.+)")
 
 
@@ -45,7 +44,7 @@ def name_page(path: Path) -> str:
 
 def read_blocks(page: str, markdown: str) -> list[Block]:
     blocks = []
-    for match in _FENCE.finditer(markdown):
+    for match in FENCE.finditer(markdown):
         language, _, rest = match["info"].strip().partition(" ")
         title = re.search(r'title="([^"]+)"', rest)
         text = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
@@ -55,9 +54,11 @@ def read_blocks(page: str, markdown: str) -> list[Block]:
 
 
 def read_inline_commands(markdown: str) -> list[str]:
-    """Commands inside sentences: `stablenet …` in code quotes."""
-    plain = _FENCE.sub("", markdown)
-    return [text for text in _INLINE.findall(plain) if text.split()[0] == "stablenet"]
+    """Commands inside sentences: `stablenet …` and the like in code quotes."""
+    plain = FENCE.sub("", markdown)
+    # A quoted command may be broken by the end of a line.
+    quoted = (" ".join(text.split()) for text in re.findall(r"(?<!`)`([^`]+)`(?!`)", plain))
+    return [text for text in quoted if re.match(r"(stablenet|python|make|torchrun) \S", text)]
 
 
 def split_words(command: str) -> list[str]:

@@ -49,7 +49,7 @@ def _commands():
 def check_python(words: list[str]) -> None:
     if words[:2] == ["-m", "stablenet"]:
         check_stablenet(words[2:])
-    elif words[:2] == ["-m", "venv"]:
+    elif words[0] == "-m" and words[1] in ("venv", "pytest"):
         return
     else:
         place = words[1].replace(".", "/") + ".py" if words[0] == "-m" else words[0]
@@ -85,5 +85,5 @@ CHECKS = {
     "torchrun": check_torchrun,
     "make": check_make,
     "pip": check_pip,
-    **dict.fromkeys(("git", "ray", "docker", "cd", "ls", "cat", "export"), accept),
+    **dict.fromkeys((".", "git", "ray", "docker", "cd", "ls", "cat", "export"), accept),
 }
