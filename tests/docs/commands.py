@@ -53,7 +53,8 @@ def check_python(words: list[str]) -> None:
         return
     else:
         place = words[1].replace(".", "/") + ".py" if words[0] == "-m" else words[0]
-        if not (ROOT / place).is_file():
+        package = place.removesuffix(".py") + "/__main__.py"
+        if not (ROOT / place).is_file() and not (words[0] == "-m" and (ROOT / package).is_file()):
             raise UnknownCommand(f"there is no {place}")
 
 

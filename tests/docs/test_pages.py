@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.docs.blocks import FENCE, PAGES, name_page, read_blocks, read_inline_commands
+from tests.docs.blocks import FENCE, PAGES, ROOT, name_page, read_blocks, read_inline_commands
 from tests.docs.commands import UnknownCommand, check_command
 from tests.docs.runner import Reader
 
 TEXTS = {name_page(path): path.read_text(encoding="utf-8") for path in PAGES}
+RESULTS = {name_page(path): path.read_text(encoding="utf-8") for path in sorted((ROOT / "results").rglob("README.md"))}
 # What makes a page quick: its own words on the left. The commands stay as they are but for this.
 SHORTER = {
     "docs/tutorial.md": {
@@ -115,11 +116,12 @@ def test_no_command_hides_outside_a_block(page):
     assert not re.findall(r"^(?: {4}|\t)(?:stablenet|make|python|pip) .*", plain, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", TEXTS)
+@pytest.mark.parametrize("page", [*TEXTS, *RESULTS])
 def test_every_command_could_be_typed(page):
-    blocks = [block for block in read_blocks(page, TEXTS[page]) if block.language == "bash"]
-    commands = [command for block in blocks for command in block.commands]
-    for command in [*commands, *read_inline_commands(TEXTS[page])]:
+    """Those behind the results too, which take hours and data."""
+    text = TEXTS.get(page) or RESULTS[page]
+    commands = [command for block in read_blocks(page, text) if block.language == "bash" for command in block.commands]
+    for command in [*commands, *read_inline_commands(text)]:
         check_command(command)
 
 
