@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shutil
 import tempfile
 import time
@@ -71,17 +72,32 @@ def measure_in_turn(ways: list[Callable[[], float]], rounds: int) -> list[float]
 
 
 def bench_prepare(table: ImageTable, place: Path, rounds: int) -> list[Result]:
-    """The whole of `prepare`: sizes, decoding, hashing, writing, flushing to disk."""
+    """The whole of `prepare`: sizes, decoding, hashing, writing, flushing to disk; by the clock and in processor time.
+
+    Where others use the cores too, the clock tells how these were shared; the processor time, what was done in all.
+    """
+    spent: dict[int, list[float]] = {}
 
     def run(workers: int) -> float:
         shutil.rmtree(place, ignore_errors=True)
-        start = time.perf_counter()
+        start, used = time.perf_counter(), _processor_seconds()
         prepare(table, place, workers=workers)
+        spent.setdefault(workers, []).append(len(table.rows) / (_processor_seconds() - used))
         return len(table.rows) / (time.perf_counter() - start)
 
     cores = os.cpu_count() or 1
     new, old = measure_in_turn([lambda: run(cores), lambda: run(1)], rounds)
-    return [Result("prepare", f"{cores} processes / 1 process", new, old, 1.6 if cores == 2 else None)]
+    name = f"{cores} processes / 1 process"
+    return [
+        Result("prepare", name, new, old, 1.6 if cores == 2 else None),
+        Result("prepare", f"{name}, per second of processor time", max(spent[cores]), max(spent[1]), None),
+    ]
+
+
+def _processor_seconds() -> float:
+    """Of this process and of those it started and saw end."""
+    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
 
 
 class ImageFiles(Dataset[tuple[Tensor, int, int, int]]):
@@ -307,10 +323,17 @@ def report(results: list[Result], machine: str, out: Path) -> None:
         figures = f"{result.new:,.0f}", f"{result.old:,.0f}", f"{result.ratio:.2f}"
         table.add_row(result.part, result.what, *figures, bar)
     Console(width=140).print(table)
-    out.mkdir(parents=True, exist_ok=True)
-    name = "speed-gpu.json" if torch.cuda.is_available() else "speed-cpu.json"
-    records = [asdict(result) | {"ratio": result.ratio} for result in results]
-    (out / name).write_text(json.dumps({"machine": machine, "results": records}, indent=1) + "\n")
+    save(results, machine, out / ("speed-gpu.json" if torch.cuda.is_available() else "speed-cpu.json"))
+
+
+def save(results: list[Result], machine: str, path: Path) -> None:
+    """Part by part, each with the machine it was seen on; parts that were not measured now stay as they are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parts = json.loads(path.read_text()) if path.exists() else {}
+    for part in sorted({result.part for result in results}):
+        records = [asdict(result) | {"ratio": result.ratio} for result in results if result.part == part]
+        parts[part] = {"machine": machine, "results": records}
+    path.write_text(json.dumps(parts, indent=1) + "\n")
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from stablenet.errors import UserError
 
 Progress = Callable[[int, int], None]  # images done, images in all
 _CHUNK = 16  # images per task: long enough that handing over costs nothing, short enough for a smooth bar
+_FLUSH = 32  # tasks after which pixels are sent to disk, while the workers go on: little is left to wait for at the end
 
 
 @dataclass(frozen=True)
@@ -159,9 +160,11 @@ def _decode_all(table: ImageTable, tasks: list[Task], workers: int, progress: Pr
     """Decode every row into its place in the file."""
     decoded: list[Decoded] = []
     try:
-        with closing(run_tasks(tasks, workers)) as done:
-            for records in done:
+        with closing(run_tasks(tasks, workers)) as done, open(tasks[0].file, "rb") as file:
+            for number, records in enumerate(done, 1):
                 decoded += records
+                if number % _FLUSH == 0:
+                    os.fdatasync(file.fileno())
                 if progress:
                     progress(len(decoded), len(table.rows))
     except OtherSize as error:
