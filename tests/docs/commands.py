@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cache
+from itertools import pairwise
 
+from stablenet.algorithms import ALGORITHMS
+from stablenet.bench.tables import list_tables
+from stablenet.engine.recipes import list_recipes
 from tests.docs.blocks import ROOT, split_words
 
 
@@ -31,10 +35,22 @@ def check_stablenet(words: list[str]) -> None:
         if words[0] not in command.commands:
             raise UnknownCommand(f"stablenet has no verb {words[0]!r}")
         command, words = command.commands[words[0]], words[1:]
+    _check_names(command.name, words)
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
     for word in words:
         if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known:
             raise UnknownCommand(f"{command.name} has no option {word!r}")
+
+
+def _check_names(verb: str, words: list[str]) -> None:
+    """Recipes and methods that options name; tables of `bench` that stand first."""
+    for word, value in pairwise(words):
+        known = {"--recipe": list_recipes(), "--method": ALGORITHMS}.get(word)
+        if known is not None and value not in set(known):
+            raise UnknownCommand(f"there is no {word.removeprefix('--')} {value!r}")
+    takes_tables = verb in ("plan", "run", "search", "status") and words and not words[0].startswith("-")
+    if takes_tables and not words[0].endswith(".toml") and words[0] not in list_tables():
+        raise UnknownCommand(f"there is no table {words[0]!r}")
 
 
 @cache

@@ -130,7 +130,10 @@ def test_every_command_could_be_typed(page):
     [
         ("stablenet trian --seed 0", "no verb 'trian'"),
         ("stablenet train --sed 0", "no option '--sed'"),
-        ("stablenet bench run x --watch", "no option '--watch'"),
+        ("stablenet bench run embedded --watch", "no option '--watch'"),
+        ("stablenet bench plan embeded", "no table 'embeded'"),
+        ("stablenet train --recipe embedded-dr0.42", "no recipe 'embedded-dr0.42'"),
+        ("stablenet train --method emr", "no method 'emr'"),
         ("torchrun --nproc-per-node 2 -m stablenet trian", "no verb 'trian'"),
         ("python examples/none.py", "there is no"),
         ("make nothing", "no target"),
