@@ -17,6 +17,8 @@ _ROW = 26
 _NAMES = {"erm": "ERM", "stablenet": "StableNet"}
 _FEW = 20  # points of a line that are marked one by one
 _WEIGHT_STEPS = 20  # bars, of equal width in the logarithm
+_LOWEST = -7  # power of two where the axis of weights ends; zero stands there too
+_LABELS = 8  # powers of two that can be named side by side
 
 
 def draw_accuracies(findings: Findings) -> str:
@@ -60,7 +62,7 @@ def draw_weights(found: Sequence[SampleWeights]) -> str:
         "agree": [float(w) for part in found for w in part.weights[part.agrees]],
         "disagree": [float(w) for part in found for w in part.weights[~part.agrees]],
     }
-    logs = {name: [math.log2(max(w, 2**-7)) for w in values] for name, values in groups.items()}
+    logs = {name: [math.log2(max(w, 2**_LOWEST)) for w in values] for name, values in groups.items()}
     low = math.floor(min(min(values) for values in logs.values()))
     high = math.ceil(max(max(values) for values in logs.values()))
     shares = {name: _count_shares(values, low, high) for name, values in logs.items()}
@@ -76,8 +78,9 @@ def draw_weights(found: Sequence[SampleWeights]) -> str:
             x = across.start + step * width + 1 + place * (width - 2) / 2
             drawing.bar(x, up(share), (width - 2) / 2, 160 - up(share), name)
     drawing.line(across(0), 10, across(0), 160, "mark")
-    for power in range(low, high + 1):
+    for power in range(low, high + 1, 2 if high - low > _LABELS else 1):
         label = f"×{2**power}" if power >= 0 else f"×1/{2**-power}"
+        label = f"≤ {label}" if power == _LOWEST else label
         drawing.text(across(power), 176, label, "tick", "middle")
     drawing.text(WIDTH / 2, 193, "weight, on a logarithmic axis", "tick", "middle")
     return drawing.render()
