@@ -73,16 +73,17 @@ def list_methods() -> str:
         "# Methods",
         "",
         "All methods run in the same loop, on the same splits, with the same selection; `stablenet list methods` "
-        "prints this list. Those marked * learn from domain labels, which StableNet and most others do without. What "
-        "a method here does otherwise than its paper or its published code stands on its page under *Departures*.",
+        "prints this list. Those marked * learn from domain labels, which StableNet and most others do without; † is "
+        "an approximation. What a method here does otherwise than its paper or its published code stands on its page "
+        "under *Departures*.",
         "",
-        "| method | what | |",
-        "|---|---|---|",
+        "| method | what |",
+        "|---|---|",
     ]
     for name in ALGORITHMS:
         kind = ALGORITHMS[name]
-        note = "an approximation" if kind.approximation else ""
-        lines.append(f"| [{name}]({name}.md){' *' * kind.uses_domains} | {escape(kind.title)} | {note} |")
+        marks = " *" * kind.uses_domains + " †" * bool(kind.approximation)
+        lines.append(f"| [{name}]({name}.md){marks} | {escape(kind.title)} |")
     lines += [
         "",
         "The StableNet paper's other failed alternatives, mutual information and disentanglement by variational "
@@ -99,7 +100,7 @@ def describe_method(name: str) -> str:
     lines = [f"# {name}", "", render(inspect.getdoc(inspect.getmodule(kind)) or ""), ""]
     if kind.approximation:
         lines += ['!!! warning "An approximation"', f"    {escape(kind.approximation)}", ""]
-    lines += [_split_departures(render(inspect.getdoc(kind) or ""), ELSEWHERE.get(name, "")), ""]
+    lines += [_split_departures(render(inspect.getdoc(kind) or ""), _say_elsewhere(name)), ""]
     lines += [f"- Learns from domain labels: {'yes' if kind.uses_domains else 'no'}"]
     lines += [f"- Trains in several processes: {'yes' if kind.several_processes else 'no, in one'}"]
     file = Path(inspect.getfile(kind)).relative_to(ROOT / "src")
@@ -113,11 +114,20 @@ def describe_method(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _say_elsewhere(name: str) -> str:
+    """What stands under the heading where a docstring has no departures of its own."""
+    from stablenet.algorithms import ALGORITHMS
+
+    if ALGORITHMS[name].approximation:
+        return "All of it is an approximation: the text above says what is known, what is borrowed and what is ours."
+    return ELSEWHERE.get(name, "Its description names none.")
+
+
 def _split_departures(text: str, elsewhere: str) -> str:
     """What is done otherwise under a heading of its own; where the docstring names nothing, that is said."""
     before, word, after = text.partition("Departures")
     if not word:
-        return f"{text}\n\n## Departures\n\n{elsewhere or 'Its description names none.'}"
+        return f"{text}\n\n## Departures\n\n{elsewhere}"
     more, _, said = after.partition(": ")
     said = said[0].upper() + said[1:]
     return f"{before.rstrip()}\n\n## Departures{more}\n\n{said}"

@@ -85,6 +85,13 @@ def test_a_method_has_a_page_with_its_settings_and_departures(name):
     check_command(block.commands[0])
 
 
+def test_a_method_without_departures_says_where_they_are():
+    assert "All of it is an approximation" in describe_method("far")
+    assert "[Presets](../presets.md)" in describe_method("stablenet").partition("## Departures")[2]
+    assert "names none" in describe_method("erm")
+    assert "names none" not in describe_method("irm")
+
+
 def test_a_departure_is_told_in_the_words_of_the_docstring():
     told = describe_method("focal").partition("## Departures")[2]
     assert "Its class weights α" in told.partition("## Settings")[0]
