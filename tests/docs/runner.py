@@ -23,6 +23,9 @@ _LEFT_OUT = ("pip", "git")
 _FOR_THE_SHELL = re.compile(r"[|<>$;&`]")
 
 
+PRINTED = "what it prints"  # title of a text block that shows the output of the command before it
+
+
 class Reader:
     """A reader of one page: writes its files, runs its Python in one namespace and its commands one after the other.
 
@@ -32,6 +35,7 @@ class Reader:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, shorter: dict[str, str], names: dict[str, object]):
         self.folder, self._shorter, self.names = folder, dict(shorter), dict(names)
         self._unused = set(shorter)
+        self._told = ""  # by the latest command
         settings = {"STABLENET_CACHE": str(folder / ".cache"), "OMP_NUM_THREADS": "1", "COLUMNS": "160"}
         for name, value in settings.items():
             patch.setenv(name, value)
@@ -46,6 +50,10 @@ class Reader:
         assert not self._unused, f"the page no longer says {self._unused}"
 
     def _follow(self, block: Block) -> None:
+        if block.language == "text" and block.title == PRINTED:
+            assert squeeze(block.text) in squeeze(self._told), (
+                f"{block.page}, line {block.line}: it prints {self._told}"
+            )
         if block.excerpt or block.language not in ("python", "bash", "toml"):
             return
         if block.title:
@@ -82,7 +90,13 @@ class Reader:
         else:
             done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=280)
             code, told = done.returncode, done.stdout + done.stderr
+        self._told = told
         assert code == 0, f"{block.page}, line {block.line}: {command}\n{told}"
+
+
+def squeeze(text: str) -> str:
+    """Words in their order; numbers may differ from machine to machine."""
+    return re.sub(r"\d+(\.\d+)?", "#", " ".join(text.split()))
 
 
 def run_stablenet(words: list[str]) -> tuple[int, str]:

@@ -156,5 +156,9 @@ def test_a_failing_block_fails(tmp_path, monkeypatch):
         follow("```python\nprint(nothing_of_this_name)\n```")
     with pytest.raises(AssertionError, match="line 1: stablenet evaluate nowhere"):
         follow("```bash\nstablenet evaluate nowhere\n```")
+    shown = '```bash\nstablenet --version\n```\n```text title="what it prints"\n{} 9.9.9\n```'
+    follow(shown.format("stablenet"))
+    with pytest.raises(AssertionError, match="it prints stablenet"):
+        follow(shown.format("starlnet"))
     with pytest.raises(AssertionError, match="no longer says"):
         Reader(tmp_path, monkeypatch, {"epochs = 30": "epochs = 1"}, {}).follow([])
