@@ -24,24 +24,24 @@ from stablenet.data.kernels.launch import launch_augment, launch_resize
 
 normalization = Normalization()
 stats = normalization.mean, normalization.std
-for height, width, size in ((37, 29, 16), (25, 29, 28), (9, 70, 20), (24, 24, 24)):
+strided = torch.tensor([8, 0, 3, 3, 1, 2, 7, 5])[::2]
+for height, width, size, rows in ((37, 29, 16, None), (25, 29, 28, strided), (23, 23, 23, torch.tensor([1, 0]))):
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (9, height, width, 3), generator=generator, dtype=torch.uint8)
     pixels[0, :5], pixels[1], pixels[2] = 77, torch.tensor([255, 0, 0], dtype=torch.uint8), 0
     augment = Augment(size, normalization, AugmentSettings(scale=(0.1, 1.0), grayscale=0.3))
     draws = augment.draw(combine(9, 0, torch.arange(9)), height, width)
-    for rows in (None, torch.tensor([8, 0, 3, 3, 1, 2, 7, 5, 4, 6])[::2]):
-        drawn = draws if rows is None else draws[:10:2]
-        found, expected = launch_augment(pixels, rows, drawn, size, *stats), augment.apply(pixels, drawn, rows)
-        assert found.is_contiguous(memory_format=torch.channels_last)
-        torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
-
-        chosen = (pixels if rows is None else pixels[rows]).permute(0, 3, 1, 2).float()
-        chosen = functional.interpolate(chosen, (size, size), mode="bilinear", antialias=True).round() / 255
-        differs = (launch_resize(pixels, rows, size, *stats) - normalization(chosen)).abs()
-        assert differs.max() < 1.01 / 255 / 0.224
-        assert (differs > 1e-5).float().mean() < 1e-3  # a byte next to the border between two
     assert draws[:, 14].unique().tolist() == [0, 1, 2, 3]
+    draws = draws if rows is None else draws[: 2 * len(rows) : 2]
+    found, expected = launch_augment(pixels, rows, draws, size, *stats), augment.apply(pixels, draws, rows)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+
+    chosen = (pixels if rows is None else pixels[rows]).permute(0, 3, 1, 2).float()
+    chosen = functional.interpolate(chosen, (size, size), mode="bilinear", antialias=True).round() / 255
+    differs = (launch_resize(pixels, rows, size, *stats) - normalization(chosen)).abs()
+    assert differs.max() < 1.01 / 255 / 0.224
+    assert (differs > 1e-5).float().mean() < 1e-3  # a byte next to the border between two
     assert launch_augment(pixels[:0], None, draws[:0], size, *stats).shape == (0, 3, size, size)
     assert launch_resize(pixels, torch.arange(0), size, *stats).shape == (0, 3, size, size)
     print("agrees:", height, width, size)
@@ -79,7 +79,7 @@ def _run(script, **switches):
 
 @needs_triton
 def test_interpreted_programs_equal_the_batched_operations():
-    assert _run(INTERPRETED, TRITON_INTERPRET="1").count("agrees:") == 4
+    assert _run(INTERPRETED, TRITON_INTERPRET="1").count("agrees:") == 3
 
 
 @needs_triton

@@ -17,6 +17,15 @@ NORMALIZATION = Normalization()
 STRONG = AugmentSettings(scale=(0.1, 1.0), grayscale=0.3)
 
 
+@pytest.fixture(autouse=True)
+def exact_products():
+    """The batched operations multiply matrices, which must not be rounded to TF32 here."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
 def _pixels(count, height, width):
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (count, height, width, 3), generator=generator, dtype=torch.uint8)

@@ -16,7 +16,12 @@ Triple = tuple[float, float, float]
 def runs_fused(pixels: Tensor, size: int) -> bool:
     """Whether images (m, H, W, 3) become size × size in Triton programs: on CUDA, shrunk to a quarter at most."""
     source = max(pixels.shape[1:3])
-    return pixels.device.type == "cuda" and count_taps(source, size) <= MOST_TAPS and _find_triton()
+    return pixels.device.type == "cuda" and count_taps(source, size) <= MOST_TAPS and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return triton_works()
 
 
 def count_taps(source: int, target: int) -> int:
@@ -43,6 +48,3 @@ def resize_fused(pixels: Tensor, rows: Tensor | None, size: int, mean: Triple, s
     from stablenet.data.kernels.launch import launch_resize
 
     return launch_resize(pixels, rows, size, mean, std)
-
-
-_find_triton = cache(triton_works)
