@@ -85,7 +85,9 @@ class StableNet(Algorithm[StableNetSettings]):
             weights = self.weighting(batch.index)
             if self.settings.collect == "epoch":
                 self.weighting.collect(batch.index, features, batch.y)
-            told = {"ess_ratio": effective_sample_size(weights) / len(weights)}
+            before, after = self.weighting.dependence.unbind()
+            ess = effective_sample_size(weights) / len(weights)
+            told = {"dependence_before": before, "dependence_after": after, "ess_ratio": ess}
         return StepOutput(per_sample, weights, {"accuracy": accuracy, **told})
 
     @torch.no_grad()

@@ -43,6 +43,8 @@ STATE = ("features", "labels", "seen", "weights")
 def dataset_settings(preset: str, overrides: dict[str, Any]) -> WeightingSettings:
     """The preset as a solve over the whole set uses it, with the user's overrides last."""
     own = RECOMMENDED_OVERRIDES if preset == "recommended" else DATASET_OVERRIDES
+    if overrides.get("pairs", "labels") != "labels":  # what concerns labels alone has no meaning for other pairs
+        own = {name: value for name, value in own.items() if name not in ("chance", "totals")}
     return settings_of(preset, {**own, **overrides})
 
 
@@ -92,6 +94,7 @@ class DatasetWeighting(nn.Module):
     seen: Tensor
     weights: Tensor
     strength: Tensor
+    dependence: Tensor
 
     def __init__(
         self,
@@ -114,6 +117,7 @@ class DatasetWeighting(nn.Module):
         self.register_buffer("seen", torch.zeros(num_samples, dtype=torch.bool))
         self.register_buffer("weights", torch.ones(num_samples))
         self.register_buffer("strength", torch.ones(()))
+        self.register_buffer("dependence", torch.full((2,), float("nan")))  # of the latest solve, before and after
 
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:
@@ -165,6 +169,7 @@ class DatasetWeighting(nn.Module):
         solution = solve_problem(z, labels, z.new_empty(0), len(z), self.settings, generator)
         self.weights.fill_(1.0)
         self.weights[chosen] = solution.weights
+        self.dependence.copy_(solution.dependence)
         self.seen.fill_(False)
         self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
         self.last_solution = solution
@@ -173,7 +178,7 @@ class DatasetWeighting(nn.Module):
     def _allocate(self, z: Tensor, labels: Tensor | None) -> None:
         self.features = torch.zeros(self.num_samples, z.shape[1], dtype=self._storage, device=z.device)
         self.seen, self.weights = self.seen.to(z.device), self.weights.to(z.device)
-        self.strength = self.strength.to(z.device)
+        self.strength, self.dependence = self.strength.to(z.device), self.dependence.to(z.device)
         if labels is not None and self.settings.pairs != "features":
             self.labels = labels.detach().new_zeros(self.num_samples, *labels.shape[1:])
 
