@@ -142,9 +142,12 @@ def test_stablenet_weighs_the_tapped_features():
 def test_dataset_weights_are_those_of_one_solve_over_all():
     algorithm = make("stablenet-dataset")
     told = algorithm.start_epoch(0, AllBatches())
+    assert not algorithm.network.taps  # steps need no features
     network = algorithm.network.eval()
+    network.tap(("stage1", "stage2"))
     with torch.no_grad():
         features = [torch.cat(network.forward_taps(batch.x)[1:], 1) for batch in AllBatches().batches()]
+    network.tap(())
     solution = solve_dataset(
         torch.cat(features).half().float(), torch.cat([b.y for b in AllBatches().batches()]), seed=0
     )

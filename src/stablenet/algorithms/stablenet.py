@@ -54,11 +54,17 @@ class StableNetSettings:
         if any(str(tap).endswith(":maps") for tap in self.taps or ()):
             raise UserError("StableNet weighs feature vectors: a tap of the form 'maps' cannot be used")
 
+    @property
+    def solves_whole_set(self) -> bool:
+        """`recommended` is made for it, the paper's presets for batches."""
+        return (self.solve or ("dataset" if self.preset == "recommended" else "batch")) == "dataset"
+
 
 class StableNet(Algorithm[StableNetSettings]):
     r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. overall, learning_weight).
 
-    In each step the weights are found first, for features cut off from the graph, then the network takes one step.
+    Batch by batch, as in the paper, the weights are found first in each step, for features cut off from the graph, then
+    the network takes its step. For the whole set they are found before epochs and looked up in each step.
     """
 
     title = "weights that make features independent"
@@ -66,14 +72,17 @@ class StableNet(Algorithm[StableNetSettings]):
 
     def __init__(self, network: Network, settings: StableNetSettings, context: Context) -> None:
         super().__init__(network, settings, context)
-        network.tap(settings.taps or choose_taps(settings.preset, network), detach=True)
+        self._taps = settings.taps or choose_taps(settings.preset, network)
+        network.tap(self._taps, detach=True)
         overrides = {"seed": context.seed, **settings.overrides}
         self.weighting: StableWeighting | DatasetWeighting
-        if (settings.solve or choose_solve(settings.preset)) == "batch":
+        if not settings.solves_whole_set:
             overrides = {"num_classes": context.num_classes, **overrides}
             self.weighting = StableWeighting(settings.preset, **overrides)
         else:
             self.weighting = DatasetWeighting(context.num_samples, settings.preset, **overrides)
+            if settings.collect == "pass":
+                network.tap(())  # steps need no features
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)
@@ -97,12 +106,14 @@ class StableNet(Algorithm[StableNetSettings]):
         self.weighting.set_strength(self._strength(epoch))
         if not self._solves_before(epoch):
             return {}
+        self.network.tap(self._taps, detach=True)
         self.network.eval()
         for batch in training_set.batches():
             _, *features = self.network.forward_taps(batch.x)
             named = {str(tap): feature for tap, feature in zip(self.network.taps, features, strict=True)}
             self.weighting.collect(batch.index, named, batch.y)
         self.network.train()
+        self.network.tap(())
         return read_solution(self.weighting.solve())
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
@@ -120,11 +131,6 @@ class StableNet(Algorithm[StableNetSettings]):
     def _strength(self, epoch: int) -> float:
         length = self.settings.ramp * self.context.epochs
         return min(1.0, epoch / length) if length else 1.0
-
-
-def choose_solve(preset: str) -> Literal["batch", "dataset"]:
-    """`recommended` is made for the whole set, the paper's presets for batches."""
-    return "dataset" if preset == "recommended" else "batch"
 
 
 def choose_taps(preset: str, network: Network) -> tuple[str, ...]:

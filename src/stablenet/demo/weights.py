@@ -11,9 +11,8 @@ from torch import Tensor
 from stablenet.algorithms import StableNet
 from stablenet.data.order import BatchSettings
 from stablenet.data.pipeline import Batch, Loader, Samples
-from stablenet.engine.devices import own_random_numbers, start_fabric
 from stablenet.engine.runs import Run
-from stablenet.engine.session import Runtime, make_algorithm
+from stablenet.engine.session import begin_again
 from stablenet.weighting import DatasetWeighting
 
 
@@ -54,9 +53,7 @@ class _AllSamples:
 
 def weigh_samples(run: Run) -> SampleWeights:
     """Solve once more, as before the first epoch, with the network that the run began with."""
-    samples, fabric = run.open_part("train"), start_fabric("cpu", "32")
-    with own_random_numbers(fabric.device):
-        algorithm = make_algorithm(run.config, Runtime(), run.manifest, fabric)
+    samples, algorithm = run.open_part("train"), begin_again(run.config, run.manifest)
     assert isinstance(algorithm, StableNet)
     told = algorithm.start_epoch(0, _AllSamples(samples, run))
     assert isinstance(algorithm.weighting, DatasetWeighting), "the demo solves for the whole set"

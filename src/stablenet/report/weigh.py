@@ -1,7 +1,8 @@
-"""What the weighting does to a finished network's features: weights of training samples, dependence before and after.
+"""What the weighting does to a run's features: weights of training samples, dependence before and after.
 
-Solved for the whole training set at once, with the run's own settings and the network its rule chose. Runs that
-weighed batch by batch while they trained had other weights in every batch; these are the ones they were after.
+Solved for the whole training set at once, with the run's own settings. A run that solved once, before training, is
+weighed with the network it began with; any other with the network its rule chose: batch by batch it had other weights
+in every batch, and these are the ones it was after.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from stablenet.data.order import BatchSettings
 from stablenet.data.pipeline import Loader, Samples
 from stablenet.engine.checkpoint import load_tensors, save_tensors
 from stablenet.engine.runs import Run
+from stablenet.engine.session import begin_again
 from stablenet.evaluation.evaluate import load_chosen
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
 from stablenet.fields import read_fields
 from stablenet.independence import independence_test, pairwise_independence_test
+from stablenet.models import Network
 from stablenet.weighting import solve_dataset
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.inputs import join_layers
@@ -61,17 +64,17 @@ def weigh_run(run: Run, root: Path | None = None, rule: str = DEFAULT_RULE) -> W
     epoch = select_epoch(rule, run.records, run.oracle).epoch
     path = run.path / f"weighed-{rule}-{epoch:04d}.safetensors"
     if not path.exists():
-        _solve(run, run.open_part("train", root), rule, path)
+        _solve(run, run.open_part("train", root), _choose_network(run, rule, root), path)
     tensors, meta = load_tensors(path)
     named = {name: tensors[name] for name in ("weights", "position", "before", "after", "features")}
     first, last = meta["total"]
     return Weighed(run=run, **named, total=(first, last), ess=meta["ess"], on_label=meta["on_label"])
 
 
-def _solve(run: Run, samples: Samples, rule: str, path: Path) -> None:
+def _solve(run: Run, samples: Samples, network: Network, path: Path) -> None:
     method = read_fields(StableNetSettings, run.config.method.parameters, "method.parameters")
     position = torch.linspace(0, len(samples) - 1, min(len(samples), MOST_SAMPLES)).round().long()
-    features, labels = _collect_features(run, _take(samples, position), rule, method)
+    features, labels = _collect_features(run, _take(samples, position), network, method)
     overrides = {"seed": run.config.seed, **_dataset_overrides(method.overrides)}
     solution = solve_dataset(features, labels, preset=method.preset, **overrides)
     on_label = dataset_settings(method.preset, overrides).pairs != "features"
@@ -92,6 +95,13 @@ def _solve(run: Run, samples: Samples, rule: str, path: Path) -> None:
     save_tensors(path, tensors, meta)
 
 
+def _choose_network(run: Run, rule: str, root: Path | None) -> Network:
+    method = read_fields(StableNetSettings, run.config.method.parameters, "method.parameters")
+    if method.solves_whole_set and not method.every:
+        return begin_again(run.config, run.manifest, root).network.eval()
+    return load_chosen(run, rule)[0]
+
+
 def _dataset_overrides(overrides: dict[str, object]) -> dict[str, object]:
     """What a batch-wise solve sets for its memory means nothing to a solve of the whole set."""
     return {name: value for name, value in overrides.items() if name != "groups"}
@@ -104,10 +114,9 @@ def _take(samples: Samples, position: Tensor) -> Samples:
 
 @torch.no_grad()
 def _collect_features(
-    run: Run, samples: Samples, rule: str, method: StableNetSettings
+    run: Run, samples: Samples, network: Network, method: StableNetSettings
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Tapped features by name, and labels (n,), in the order of the samples."""
-    network, _ = load_chosen(run, rule)
     network.tap(method.taps or choose_taps(method.preset, network), detach=True)
     loader = Loader(samples, BatchSettings(batch_size=_BATCH, shuffle=False), run.transform)
     found: dict[str, list[Tensor]] = {str(tap): [] for tap in network.taps}
