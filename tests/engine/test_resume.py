@@ -23,7 +23,7 @@ def kill_often(folder, settings, times, seed):
     chance, context = random.Random(seed), child_processes()
     for kill in range(times):
         step = 1 + kill * (STEPS - 2) // times
-        child = context.Process(target=train_and_die, args=(folder, settings, step, chance.uniform(0, 0.05)))
+        child = context.Process(target=train_and_die, args=(folder, settings, step, chance.uniform(0, 0.015)))
         child.start()
         child.join(120)
         assert child.exitcode == -9
