@@ -9,7 +9,7 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -39,12 +39,8 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.train
 
 # The documentation as a site that needs no network; a warning is an error.
-docs: .venv/.docs
+docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-
-.venv/.docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --editable ".[docs]"
-	touch .venv/.docs
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --outdir dist .

@@ -85,6 +85,8 @@ def test_weights_are_those_of_the_method(demo):
     found = weigh_samples(run)
     assert float(found.weights.sum()) == pytest.approx(len(found.samples), rel=1e-4)
     assert found.dependence[1] < found.dependence[0]
+    solved = next(record for record in run.records if record["kind"] == "solve")
+    assert found.dependence == (solved["dependence_before"], solved["dependence_after"])
     rows = run.manifest.part("train")
     dominant = run.manifest.parameters["dominant"]
     agrees = [

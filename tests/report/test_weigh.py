@@ -22,6 +22,8 @@ def test_weights_have_mean_one_and_lower_the_dependence(run, weighed):
     assert float(weighed.weights.mean()) == pytest.approx(1, abs=1e-4)
     assert (weighed.weights >= 0).all()
     assert weighed.total[1] < weighed.total[0]
+    solved = next(record for record in run.records if record["kind"] == "solve")  # with the network the run began with
+    assert weighed.total == pytest.approx((solved["dependence_before"], solved["dependence_after"]), rel=0.01)
     squares = weighed.weights.sum() ** 2 / weighed.weights.square().sum()
     assert weighed.ess == pytest.approx(float(squares) / len(weighed.weights), rel=1e-5)
 
