@@ -68,7 +68,9 @@ class Result:
 def measure_in_turn(ways: list[Callable[[], float]], rounds: int) -> list[float]:
     """The best of each way's figures: other load on the machine only ever slows. The ways take turns."""
     figures = [[way() for way in ways] for _ in range(rounds)]
-    return [max(column) for column in zip(*figures, strict=True)]
+    best = [max(column) for column in zip(*figures, strict=True)]
+    print("  " + " against ".join(f"{figure:,.0f}" for figure in best) + " images/s", flush=True)
+    return best
 
 
 def bench_prepare(table: ImageTable, place: Path, rounds: int) -> list[Result]:
@@ -231,6 +233,7 @@ def bench_gpu(store: PixelStore, rounds: int, steps: int) -> list[Result]:
             def synthetic(train: Trainer = train, fixed: tuple[Tensor, Tensor] = fixed) -> float:
                 return train.rate(iter(lambda: fixed, None), steps)
 
+            print(f"{precision}, {name}", flush=True)
             new, old = measure_in_turn([from_store, synthetic], rounds)
             bar = 0.95 if name == "on the device, augmented" else None
             results.append(Result("gpu", f"{precision}: {name}", new, old, bar))

@@ -45,7 +45,8 @@ def test_augmentation_equals_the_batched_operations(height, width, size, picked)
     expected = NORMALIZATION(apply_draws(chosen, Draws.unpack(draws), size))
     found = augment.apply(pixels, draws, rows)
     assert found.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    # A position near 227 is known to 2⁻¹⁶, in both directions, and a step between pixels can be 1/0.224 high.
+    torch.testing.assert_close(found, expected, atol=2e-4, rtol=0)
     for _ in range(3):
         assert torch.equal(augment.apply(pixels, draws, rows), found)
 
@@ -58,7 +59,7 @@ def test_resizing_equals_torchvision_within_a_level(height, width, size):
     found = resize(pixels, torch.zeros(40))
     differs = (found - resize._resize(pixels)).abs()
     assert differs.max() < 1.01 / 255 / 0.224
-    assert (differs > 1e-5).float().mean() < 1e-3
+    assert (differs > 1e-5).float().mean() < 3e-3  # where a value lies halfway between two levels
     assert torch.equal(resize(pixels, torch.zeros(40)), found)
 
 

@@ -17,10 +17,10 @@ _LARGE_PRIME = 1_000_000_007  # spreads (seed, rank, step) over the generators' 
 
 def start_fabric(device: str, precision: str) -> Any:
     """A launched Fabric. Started by torchrun, it joins the other processes."""
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its import sets it to tell more
     accelerator, devices = choose_device(device)
     world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     strategy: Any = DDPStrategy() if world > 1 else "auto"
