@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from stablenet.algorithms import ALGORITHMS
 from stablenet.data.pipeline import Loader
 from stablenet.engine.runs import load_run
 from stablenet.engine.session import Runtime
@@ -38,7 +39,7 @@ def session_of(run):
     return json.loads((run.path / "timing.jsonl").read_text().splitlines()[0])
 
 
-@pytest.mark.parametrize("method", ["erm", "stablenet"])
+@pytest.mark.parametrize("method", [name for name in ALGORITHMS if ALGORITHMS[name].one_plain_pass])
 def test_graphs_change_nothing(tmp_path, method):
     eager, graphed = (gpu_run(tmp_path / str(g), method, *EXACT, graphs=g) for g in (False, True))
     assert session_of(graphed)["cuda_graphs"]
@@ -123,12 +124,13 @@ def test_real_out_of_memory_says_what_to_try(tmp_path):
         torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-def test_resnet_is_not_graphed_at_224(tmp_path):
-    settings = ("model.name=resnet18", "data.image_size=224", "train.max_steps=2", "data.augment=true")
+@pytest.mark.parametrize(("name", "graphed"), [("resnet18", True), ("resnet50", False)])
+def test_at_224_pixels_small_resnets_alone_are_graphed(tmp_path, name, graphed):
+    settings = (f"model.name={name}", "data.image_size=224", "train.max_steps=2", "data.augment=true")
     config = tiny_config(*STABLENET, *settings).plain()
     config["model"]["parameters"] = {}
     from stablenet.engine.config import read_config
 
     run = train(read_config(config), Runtime(folder=tmp_path / "run", device="cuda"))
-    assert not session_of(run)["cuda_graphs"]
+    assert session_of(run)["cuda_graphs"] == graphed
     assert run.status["state"] == "finished"

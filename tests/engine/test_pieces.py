@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from stablenet.algorithms import ERM
+from stablenet.algorithms.base import Context
 from stablenet.engine.config import TrainConfig
 from stablenet.engine.devices import own_random_numbers, seed_generators
 from stablenet.engine.graphs import may_graph
 from stablenet.engine.optimizers import learning_rate
 from stablenet.engine.totals import Totals
 from stablenet.evaluation.metrics import Tally
+from stablenet.models import build_network
 
 CPU = torch.device("cpu")
 
@@ -54,12 +56,22 @@ def test_schedules():
 
 def test_graphs_only_where_they_may_and_help():
     cuda = torch.device("cuda")
-    method = ERM.__new__(ERM)
+    method = method_with("paper-cnn", image_size=28)
     assert may_graph(method, cuda, 28, True, 1)
     assert not may_graph(method, CPU, 28, True, 1)
     assert not may_graph(method, cuda, 224, True, 1)
     assert not may_graph(method, cuda, 28, False, 1)
     assert not may_graph(method, cuda, 28, True, 2)
+
+
+@pytest.mark.parametrize(("name", "graphed"), [("resnet18", True), ("resnet34", False), ("mobilenet_v3_small", False)])
+def test_small_resnets_alone_are_graphed_at_large_images(name, graphed):
+    assert may_graph(method_with(name), torch.device("cuda"), 224, True, 1) == graphed
+
+
+def method_with(name, **parameters):
+    context = Context(num_classes=7, num_domains=3, num_samples=100, epochs=1, seed=0)
+    return ERM(build_network(name, 7, parameters=parameters), ERM.settings_type(), context)
 
 
 def test_random_numbers_are_functions_of_seed_rank_and_step():
