@@ -4,7 +4,7 @@ import torch
 from stablenet.errors import UserError
 from stablenet.weighting import solve_dataset
 from stablenet.weighting.settings import WeightingSettings
-from stablenet.weighting.share import chance_share, unit_functions, unit_labels
+from stablenet.weighting.share import chance_share, doubt, unit_functions, unit_labels
 
 
 def correlation_ratio(column, labels, w):
@@ -67,6 +67,27 @@ def test_chance_share_is_what_permuted_labels_leave():
     share = (rows.T @ (columns - columns.mean(0)) / 60).square().sum().item()
     assert share == pytest.approx(chance_share(labels), rel=0.1)
     assert chance_share(torch.zeros(11, 2)) == pytest.approx(0.1)
+
+
+def test_doubt_is_chance_for_each_unit_of_correlation():
+    labels = torch.arange(101) % 11
+    assert doubt(labels, 0.04) == pytest.approx(0.1 / 0.2)
+    assert doubt(labels.repeat(10), 0.04) == pytest.approx(10 / 1009 / 0.2)
+    assert doubt(labels, 0.0) > 1e4
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4])
+def test_doubt_adds_to_the_penalty(tolerance):
+    """The same weights as with the sum written out, in float32 and in float64."""
+    g = torch.Generator().manual_seed(3)
+    labels = torch.arange(80) % 4
+    z = torch.randn(80, 6, generator=g) + labels[:, None]
+    plain = {"num_functions": 0, "tolerance": tolerance}
+    share = solve_dataset(z, labels, chance=0.0, **plain).dependence[0].item()
+    told = solve_dataset(z, labels, penalty=0.01, chance=0.5, **plain)
+    written = solve_dataset(z, labels, penalty=0.01 + 0.5 * doubt(labels, share), chance=0.0, **plain)
+    torch.testing.assert_close(told.weights, written.weights)
+    assert not torch.allclose(told.weights, solve_dataset(z, labels, penalty=0.01, chance=0.0, **plain).weights)
 
 
 @pytest.mark.parametrize(

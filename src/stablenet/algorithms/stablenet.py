@@ -37,7 +37,7 @@ class StableNetSettings:
     solve: Literal["batch", "dataset"] | None = None
     collect: Literal["pass", "epoch"] = "pass"
     every: int = 0
-    ramp: float = 1 / 3
+    ramp: float = 1 / 6
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,8 +95,7 @@ class StableNet(Algorithm[StableNetSettings]):
             if self.settings.collect == "epoch":
                 self.weighting.collect(batch.index, features, batch.y)
             before, after = self.weighting.dependence.unbind()
-            ess = effective_sample_size(weights) / len(weights)
-            told = {"dependence_before": before, "dependence_after": after, "ess_ratio": ess}
+            told = {"dependence_before": before, "dependence_after": after, "ess_ratio": self.weighting.ess}
         return StepOutput(per_sample, weights, {"accuracy": accuracy, **told})
 
     @torch.no_grad()

@@ -20,7 +20,7 @@ from stablenet.weighting.memory import adopt_saved_shapes
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
 from stablenet.weighting.settings import WeightingSettings
-from stablenet.weighting.solver import Solution
+from stablenet.weighting.solver import Solution, effective_sample_size
 
 # What a solve over a whole set changes in a preset: no memory is needed, linear features keep N × m·q numbers small,
 # and the steps can be many because the solves are few.
@@ -30,8 +30,8 @@ DATASET_OVERRIDES: dict[str, Any] = {"groups": 0, "num_functions": 0, "steps": 1
 RECOMMENDED_OVERRIDES: dict[str, Any] = {
     "groups": 0,
     "objective": "share",
-    "penalty": 0.003,
-    "chance": 2.0,
+    "penalty": 0.0006,
+    "chance": 0.5,
     "totals": "classes",
     "tolerance": 1e-2,
     "steps": 500,
@@ -95,6 +95,8 @@ class DatasetWeighting(nn.Module):
     weights: Tensor
     strength: Tensor
     dependence: Tensor
+    handed: Tensor
+    ess: Tensor
 
     def __init__(
         self,
@@ -118,20 +120,22 @@ class DatasetWeighting(nn.Module):
         self.register_buffer("weights", torch.ones(num_samples))
         self.register_buffer("strength", torch.ones(()))
         self.register_buffer("dependence", torch.full((2,), float("nan")))  # of the latest solve, before and after
+        self.register_buffer("handed", torch.ones(num_samples), persistent=False)  # the weights at their strength
+        self.register_buffer("ess", torch.ones(()), persistent=False)  # of those, per sample
 
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:
         """The weights of the samples with these indices (B,); ones in `eval()`."""
         if not self.training:
             return torch.ones(len(index), device=self.weights.device)
-        weights = self.weights[index.to(self.weights.device)]
-        return torch.lerp(torch.ones_like(weights), weights, self.strength)  # exact at both ends
+        return self.handed[index.to(self.handed.device)]
 
     def set_strength(self, strength: float) -> None:
         """strength: from 0 (ones) to 1 (the weights as they were solved)."""
         if not 0 <= strength <= 1:
             raise UserError(f"the strength of weights must lie in 0..1, got {strength}")
         self.strength.fill_(strength)
+        self._hand_out()
 
     @torch.no_grad()
     def collect(self, index: Tensor, features: Features, labels: Tensor | None = None) -> None:
@@ -170,15 +174,22 @@ class DatasetWeighting(nn.Module):
         self.weights.fill_(1.0)
         self.weights[chosen] = solution.weights
         self.dependence.copy_(solution.dependence)
+        self._hand_out()
         self.seen.fill_(False)
         self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
         self.last_solution = solution
         return solution
 
+    def _hand_out(self) -> None:
+        """Once for all batches of an epoch, so that a step only looks its weights up."""
+        self.handed.copy_(torch.lerp(torch.ones_like(self.weights), self.weights, self.strength))  # exact at both ends
+        self.ess.copy_(effective_sample_size(self.handed) / self.num_samples)
+
     def _allocate(self, z: Tensor, labels: Tensor | None) -> None:
         self.features = torch.zeros(self.num_samples, z.shape[1], dtype=self._storage, device=z.device)
         self.seen, self.weights = self.seen.to(z.device), self.weights.to(z.device)
         self.strength, self.dependence = self.strength.to(z.device), self.dependence.to(z.device)
+        self.handed, self.ess = self.handed.to(z.device), self.ess.to(z.device)
         if labels is not None and self.settings.pairs != "features":
             self.labels = labels.detach().new_zeros(self.num_samples, *labels.shape[1:])
 
@@ -198,3 +209,4 @@ class DatasetWeighting(nn.Module):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         adopt_saved_shapes(self, STATE, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
+        self._hand_out()

@@ -17,7 +17,7 @@ from stablenet.weighting.fourier import (
     standardize,
 )
 from stablenet.weighting.settings import WeightingSettings
-from stablenet.weighting.share import chance_share, unit_functions, unit_labels
+from stablenet.weighting.share import doubt, unit_functions, unit_labels
 from stablenet.weighting.solver import Solution, solve_weights
 
 
@@ -41,10 +41,12 @@ def solve_problem(
     generator: torch.Generator,
 ) -> Solution:
     """Weights of the last `size` of the rows (n, m), given those of the others, `fixed` (n − size,)."""
-    if settings.chance and labels is not None:
-        settings = replace(settings, penalty=settings.penalty + settings.chance * chance_share(labels))
     with torch.autocast(rows.device.type, enabled=False):
         draw = draw_statistics(rows, labels, settings, generator)
+        if settings.chance and labels is not None:
+            ones = rows.new_ones(len(rows), dtype=settings.working_dtype(rows.device))
+            share = sum(float(part.value_and_gradient(ones)[0]) for part in draw(0))
+            settings = replace(settings, penalty=settings.penalty + settings.chance * doubt(labels, share))
         if settings.tolerance is None:
             return solve_weights(draw, fixed, size, settings)
         kept = labels if settings.totals == "classes" and labels is not None and labels.ndim == 1 else None

@@ -5,7 +5,12 @@ With functions of unit variance and classes weighed by 1/√frequency, label pai
     share(w) = 1/k Σ_j η²_j(w),   η² = share of a function's variance that lies between the classes,
 
 between 0 (the label tells nothing about the features) and 1. Permuting the labels of n samples in C classes leaves
-(C − 1)/(n − 1) of it on average: what lies below is chance, and weights that remove chance remove nothing.
+(C − 1)/(n − 1) of it on average: what lies below is chance, and weights that remove chance remove nothing. So the
+penalty of uneven weights grows by a multiple of
+
+    doubt = (C − 1)/(n − 1) / √share(1),
+
+chance for each unit of correlation: much with few samples, little where the label explains a lot.
 """
 
 from __future__ import annotations
@@ -14,6 +19,8 @@ import torch
 from torch import Tensor
 
 from stablenet.weighting.fourier import standardize
+
+SMALLEST = 1e-12  # share: below it there is nothing that weights could remove
 
 
 def unit_functions(u: Tensor) -> Tensor:
@@ -41,3 +48,8 @@ def chance_share(labels: Tensor) -> float:
     """What permuted labels explain on average: (C − 1)/(n − 1) for classes (n,), 1/(n − 1) for columns (n, C)."""
     freedom = len(labels.unique()) - 1 if labels.ndim == 1 else 1
     return freedom / max(len(labels) - 1, 1)
+
+
+def doubt(labels: Tensor, share: float) -> float:
+    """How little a share that the labels explain is to be trusted (see above)."""
+    return chance_share(labels) / max(share, SMALLEST) ** 0.5
