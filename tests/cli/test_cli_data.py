@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -135,6 +136,27 @@ def test_check_fails_on_a_broken_promise(tree: Path) -> None:
     rows = manifest.rows.assign(part=manifest.rows["part"].where(manifest.rows["domain"] != 2, "train"))
     replace(manifest, rows=rows).save(Path("broken.tsv"))
     assert "FAILS" in run("check", "broken.tsv", code=1)
+
+
+def test_check_says_what_it_cannot_know_of_ones_own_split(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("split", "folder", "classic", "--root", str(tree), "--target", "west", "--out", "m.tsv")
+    own = replace(Manifest.load(Path("m.tsv")), setting="mine", parameters={})
+    own.save(Path("own.tsv"))
+    told = run("check", "own.tsv", "--root", str(tree))
+    assert "not known" in told
+    assert "the setting's own rules" in told
+    assert "not checked: mine is none of classic" in told
+    leaked = own.part("test").head(1).assign(part="train")
+    replace(own, rows=pd.concat([own.rows, leaked])).save(Path("leaked.tsv"))
+    assert "FAILS" in run("check", "leaked.tsv", code=1)
+    replace(own, source="my-camera").save(Path("camera.tsv"))
+    monkeypatch.setenv("STABLENET_DATA", str(tree.parent))
+    assert "FAILS" not in run("check", "camera.tsv")
+    with pytest.raises(UserError, match="unknown data source 'my-camera'"):
+        run("check", "camera.tsv", "--root", str(tree))
+    Path("camera.tsv").write_text(Path("camera.tsv").read_text().replace("\ttest", "\ttrain", 1))
+    with pytest.raises(UserError, match="its hash does not fit its rows"):
+        run("check", "camera.tsv")
 
 
 def test_nothing_is_written_into_the_source_folder(tree: Path) -> None:

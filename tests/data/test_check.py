@@ -156,9 +156,18 @@ def test_an_empty_part_is_found(pacs: ImageTable) -> None:
     assert "parts filled" in failing(replace(manifest, rows=manifest.rows[manifest.rows["part"] != "test"]))
 
 
-def test_unknown_settings_are_not_passed_as_checked(pacs: ImageTable) -> None:
-    manifest = replace(split_table(pacs, "classic", 0, target="photo"), setting="other")
-    assert "the setting is known" in failing(manifest)
+def test_a_setting_of_ones_own_is_held_to_what_every_split_promises(pacs: ImageTable) -> None:
+    manifest = replace(split_table(pacs, "classic", 0, target="photo"), setting="other", parameters={"mine": 1})
+    findings = {finding.name: finding for finding in check_manifest(manifest, pacs)}
+    rules = findings.pop("the setting's own rules")
+    assert rules.holds is None
+    assert "other is none of classic" in rules.detail
+    assert all(finding.holds is True for finding in findings.values())
+    general = {"no image in two parts", "no image twice", "labels and domains known", "parts filled"}
+    assert set(findings) == general | {"the source has these images"}
+    leaked = manifest.part("test").head(1).assign(part="train", label=7)
+    wrong = failing(replace(manifest, rows=pd.concat([manifest.rows, leaked])))
+    assert wrong == {"no image in two parts", "no image twice", "labels and domains known", "the setting's own rules"}
 
 
 def test_dominant_share_by_hand() -> None:

@@ -149,7 +149,7 @@ def check(
     console = Console()
     findings = _check_store(path, root, console) if _is_store(path) else _check_manifest(path, root)
     console.print(tabulate_findings(findings))
-    if not all(finding.holds for finding in findings):
+    if any(finding.holds not in (True, None) for finding in findings):
         raise typer.Exit(1)
 
 
@@ -229,7 +229,7 @@ def _default_root(source: str) -> Path | None:
     from stablenet.data.sources import SOURCES
 
     folder = os.environ.get("STABLENET_DATA")
-    return Path(folder) if folder and SOURCES[source].counts else None
+    return Path(folder) if folder and source in SOURCES and SOURCES[source].counts else None
 
 
 def _parse_domains(option: str, values: list[str] | None, setting: str) -> Any:

@@ -104,12 +104,13 @@ def tabulate_dominants(manifest: Manifest) -> Table:
     return table
 
 
+_JUDGED = {True: "[green]holds[/]", False: "[red]FAILS[/]", None: "[yellow]not known[/]"}
+
+
 def tabulate_findings(findings: list[Finding]) -> Table:
     table = Table("", "checked", "found")
     for finding in findings:
-        table.add_row(
-            "[green]holds[/]" if finding.holds else "[red]FAILS[/]", escape(finding.name), escape(finding.detail)
-        )
+        table.add_row(_JUDGED[finding.holds], escape(finding.name), escape(finding.detail))
     return table
 
 
