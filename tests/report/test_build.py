@@ -9,7 +9,7 @@ import pytest
 from stablenet.errors import UserError
 from stablenet.report import ReportSettings, build_report
 from stablenet.report.inside import choose_group
-from tests.report.made import copy_runs
+from tests.report.made import TABLE, copy_runs
 
 
 def read_details(page):
@@ -109,6 +109,16 @@ def test_a_table_without_runs_shows_the_papers_numbers(settings, tmp_path):
     assert "Nothing of this table has been run yet" in text
     assert "97.35" in text
     assert 'data-value="0.0"' not in text
+
+
+def test_a_table_whose_weights_are_not_there_says_so(settings, made, tmp_path):
+    """Runs are found by the contents of the weights they start from."""
+    lost = tmp_path / "lost.toml"
+    lost.write_text(
+        TABLE.replace("[settings.train]", '[settings.model]\npretrained = "no.safetensors"\n[settings.train]')
+    )
+    report = build(settings, settings.runs, tables=(str(lost),))
+    assert any("no run belongs to the table lost: there are no weights at no.safetensors" in n for n in report.notes)
 
 
 def test_runs_of_no_table_are_listed(made, settings):
