@@ -57,10 +57,9 @@ class Gathered:
         versions = sorted({run.version or "unknown" for run in self.runs})
         if len(versions) > 1:
             told.append(f"the runs come from several versions of stablenet: {', '.join(versions)}")
-        for result in self.results:
-            if not has_runs(result):
-                why = next((cell.reason for cell in result.cells.values() if cell.state == "missing"), "it has no cells")
-                told.append(f"no run belongs to the table {result.table.name}: {why}")
+        for result in (result for result in self.results if not has_runs(result)):
+            why = next((cell.reason for cell in result.cells.values() if cell.state == "missing"), "it has no cells")
+            told.append(f"no run belongs to the table {result.table.name}: {why}")
         return told
 
 
