@@ -2,7 +2,7 @@
 
     python -m benchmarks.evidence pack runs results/mnist-m/records.jsonl.gz
     python -m benchmarks.evidence unpack results/mnist-m/records.jsonl.gz runs
-    python -m benchmarks.evidence weights --recipe mnistm-dr0.9 --seeds 10,11,12 --root DATA
+    python -m benchmarks.evidence weights --recipe mnistm-dr0.9 --seeds 20,21,22 --root DATA
     python -m benchmarks.evidence figure runs docs/pictures/mnist-m.png
 
 A packed run is its config, status, records, evaluations and timing; its split and its networks are not kept: `stablenet
@@ -131,10 +131,10 @@ def main() -> None:
         verb = verbs.add_parser(name)
         verb.add_argument("source", type=Path)
         verb.add_argument("out", type=Path)
-        verb.add_argument("--seeds", default="10,11,12,13,14,15,16,17,18,19")
+        verb.add_argument("--seeds", default="20,21,22,23,24,25,26,27,28,29")
     verb = verbs.add_parser("weights")
     verb.add_argument("--recipe", default="mnistm-dr0.9")
-    verb.add_argument("--seeds", default="10,11,12,13,14,15,16,17,18,19")
+    verb.add_argument("--seeds", default="20,21,22,23,24,25,26,27,28,29")
     verb.add_argument("--root", type=Path)
     arguments = parser.parse_args()
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
