@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +123,7 @@ def test_orders_travel_as_plain_values(made):
     assert json.loads(json.dumps(order.config)) == order.config
     assert order.folder.startswith("/")
     assert order.imports == ("tests.engine.tiny",)
+    assert order.folders == (str(made.table.path.parent), str(Path.cwd()))
 
 
 def test_settings_are_flattened_for_the_command_line():

@@ -115,7 +115,9 @@ def test_own_module_loses_its_classifier():
     ("name", "message"),
     [
         ("resnet19", "did you mean"),
-        ("nowhere.at.all:Net", "cannot be imported"),
+        ("nowhere.at.all:Net", "cannot be imported: there is no module 'nowhere' in"),
+        ("torch.nn:Nett", "cannot be imported: module 'torch.nn' has no attribute 'Nett'"),
+        (":Net", "'' is no name of a module"),
         ("squeezenet1_0", "unknown backbone"),
         ("timm/vit_tini", "unknown timm backbone"),
         ("torch.nn:Flatten", "ends in no nn.Linear"),

@@ -6,11 +6,11 @@ import gc
 import time
 import traceback
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from stablenet.errors import UserError
+from stablenet.imports import import_own, search_folders
 
 _PATIENCE = 60.0  # seconds to wait for a lost worker to let go of its run
 _UNBORN = ("manifest.tsv", "status.json")  # all a run has before its config is written
@@ -21,6 +21,7 @@ class Order:
     """One run to be made, in plain values that travel. config: of `RunConfig`.   folder: the run's own.
     rules: selection rules to evaluate the target with; none leaves the target alone.
     speeds: file for the speed.   gigabytes: of a GPU's memory it may need.   imports: modules to import first.
+    folders: absolute, where modules of the user's own are looked for.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Order:
     gigabytes: float = 0.0
     checkpoint_minutes: float = 10.0
     imports: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,7 @@ def _perform(order: Order) -> None:
     from stablenet.engine.train import train
     from stablenet.evaluation.evaluate import evaluate_run
 
-    for module in order.imports:
-        import_module(module)
+    _import_modules(order)
     torch.set_num_threads(order.threads)
     path, root = Path(order.folder), Path(order.root) if order.root else None
     _clear_unborn(path)
@@ -87,6 +88,14 @@ def _perform(order: Order) -> None:
         if find_evaluation(path, rule) is None:
             evaluate_run(run, rule=rule, root=root, device=order.device)
     record_speed(Path(order.speeds), run, order.series, time.monotonic() - start, before)
+
+
+def _import_modules(order: Order) -> None:
+    """The folders are searched without imports too: the network may be one's own."""
+    folders = [Path(folder) for folder in order.folders]
+    search_folders(folders)
+    for module in order.imports:
+        import_own(module, folders)
 
 
 def _clear_unborn(path: Path) -> None:

@@ -159,6 +159,7 @@ def make_orders(
             threads=threads,
             gigabytes=each.gigabytes,
             imports=table.imports,
+            folders=tuple(map(str, table.folders)),
         )
         for each in planned
     ]

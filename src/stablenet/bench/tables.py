@@ -3,7 +3,8 @@
 A table is one TOML file; the paper's lie in `stablenet/bench/paper`, a user's own ones anywhere:
 
     title = "…"                  # also caption, notes = ["…"], label (of the paper), kind = "table" | "curve", x_title
-    imports = ["my_package"]     # modules to import first, where they register data sources or methods
+    imports = ["my_package"]     # modules to import first, where they register data sources or methods; they lie beside
+                                 # the table, in the current folder or among the installed packages
     [settings]                   # config values for every cell, such as train.epochs = 3
     [[column]]
     id = "photo"
@@ -32,7 +33,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +40,7 @@ from typing import Any, Literal
 from stablenet.engine.config import merge
 from stablenet.errors import UserError
 from stablenet.fields import read_fields
+from stablenet.imports import import_own
 from stablenet.registry import unknown_name
 
 Status = Literal["printed", "quoted", "dash", "none"]
@@ -140,6 +141,12 @@ class Table:
         """The columns' groups, each once."""
         return tuple(dict.fromkeys(column.group for column in self.columns))
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where its own modules are looked for, beside the installed ones: its own folder, then the current one."""
+        own = (self.path.absolute().parent,) if self.path else ()
+        return tuple(dict.fromkeys((*own, Path.cwd())))
+
     def find_column(self, name: str) -> Column:
         return next(column for column in self.columns if column.id == name)
 
@@ -171,14 +178,12 @@ def find_table(name: str) -> Table:
 
 def _parse(name: str, text: str, path: Path | None) -> Table:
     try:
-        values = tomllib.loads(text)
-        for module in values.get("imports", ()):
-            import_module(module)
-        return _build_table(values, Path(name).stem, path)
+        table = _build_table(tomllib.loads(text), Path(name).stem, path)
+        for module in table.imports:
+            import_own(module, table.folders)
+        return table
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"the table {name} is not TOML: {error}") from error
-    except ImportError as error:
-        raise UserError(f"the table {name} imports a module that cannot be imported: {error}") from error
     except UserError as error:
         raise UserError(f"the table {name}: {error}") from error
 

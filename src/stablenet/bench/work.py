@@ -13,6 +13,7 @@ import threading
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from queue import Queue
+from typing import Any
 
 from stablenet.bench.perform import Order, perform
 from stablenet.engine.interrupts import Interrupted
@@ -53,8 +54,9 @@ def write_order(order: Order) -> str:
 
 
 def read_order(line: str) -> Order:
-    values = json.loads(line)
-    return Order(**{**values, "rules": tuple(values["rules"]), "imports": tuple(values["imports"])})
+    values: dict[str, Any] = json.loads(line)
+    lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Order(**values | lists)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from stablenet.errors import UserError
+from stablenet.imports import import_own
 from stablenet.models.network import Backbone
 from stablenet.registry import unknown_name
 
@@ -49,16 +51,16 @@ def build_timm(name: str, **parameters: Any) -> Backbone:
 
 
 def build_own(path: str, **parameters: Any) -> Backbone:
-    """`package.module:name` of a class or function that gives an nn.Module.
+    """`package.module:name` of a class or function that gives an nn.Module; the current folder is searched first.
 
     A module with an integer `num_features` gives features of that width; of any other one the last nn.Linear is
     taken to be its classifier and cut off.
     """
     module_name, _, attribute = path.partition(":")
     try:
-        make = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"the backbone {path!r} cannot be imported: {error}; expected package.module:name") from error
+        make = getattr(import_own(module_name, [Path.cwd()]), attribute)
+    except (UserError, AttributeError) as error:
+        raise UserError(f"the backbone {path!r} cannot be imported: {error}") from error
     body = _call(path, make, parameters)
     if not isinstance(body, nn.Module):
         raise UserError(f"the backbone {path!r} gave a {type(body).__name__}, expected an nn.Module")
