@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
 
 from stablenet.errors import UserError
 from stablenet.weighting import distributed
@@ -139,26 +138,34 @@ class DatasetWeighting(nn.Module):
 
     @torch.no_grad()
     def collect(self, index: Tensor, features: Features, labels: Tensor | None = None) -> None:
-        """Remember a batch.   index: (B,) in 0 … N−1.   features: (B, m) or layers.   labels: (B,) or (B, C)."""
+        """Remember a batch.   index: (B,) in 0 … N−1.   features: (B, m) or layers.   labels: (B,) or (B, C).
+
+        Of a sample that comes again only the latest features count. Several processes call it together, each with its
+        part of the batch, and all of them remember the whole: wrappers that give the first one's buffers to all, and
+        checkpoints, which the first one writes, then lose nothing.
+        """
         z, _ = join_layers(features)
         check_labels(labels, len(z), needed=self.settings.pairs != "features")
         if index.shape != (len(z),):
             raise UserError(f"index must have one entry per sample, shape ({len(z)},), got {tuple(index.shape)}")
+        z = z.to(self._storage)
+        if distributed.processes() > 1:
+            sizes = distributed.gather_sizes(len(z), z.device)
+            index, z = (distributed.gather_rows(rows, sizes) for rows in (index.to(z.device), z))
+            labels = None if labels is None else distributed.gather_rows(labels, sizes)
         if not self.features.numel():
             self._allocate(z, labels)
-        self.features[index] = z.to(self._storage)
+        self.features[index] = z
         self.seen[index] = True
         if self.labels.numel() and labels is not None:
             self.labels[index] = labels.detach().to(self.labels.dtype)
 
     @torch.no_grad()
     def solve(self) -> Solution:
-        """Solve for the samples collected since the last solve, over all processes, and forget the features.
+        """Solve for the samples collected since the last solve, and forget the features.
 
         The solution's weights are those of the collected samples in the order of their indices.
         """
-        if distributed.processes() > 1:
-            self._merge()
         chosen = self.seen.nonzero().squeeze(1)
         if not len(chosen):
             raise UserError("nothing was collected; call collect(index, features, labels) on the batches of an epoch")
@@ -192,19 +199,6 @@ class DatasetWeighting(nn.Module):
         self.handed, self.ess = self.handed.to(z.device), self.ess.to(z.device)
         if labels is not None and self.settings.pairs != "features":
             self.labels = labels.detach().new_zeros(self.num_samples, *labels.shape[1:])
-
-    def _merge(self) -> None:
-        """Bring together what the processes collected; a sample that several have seen is averaged."""
-        count = self.seen.to(torch.float32)
-        dist.all_reduce(count)
-        shared = self.features.float() * self.seen[:, None]
-        dist.all_reduce(shared)
-        self.features = (shared / count.clamp_min(1)[:, None]).to(self._storage)
-        if self.labels.numel():
-            own = self.labels * self.seen.view(-1, *[1] * (self.labels.ndim - 1))
-            dist.all_reduce(own, op=dist.ReduceOp.MAX)
-            self.labels = own
-        self.seen = count > 0
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         adopt_saved_shapes(self, STATE, state_dict, prefix)
