@@ -1,20 +1,36 @@
-"""Two processes train as one with the joined batch: same order, memory, weights and network."""
+"""Two processes train as one with the joined batch: same order, memory, weights and network; and stop as one."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from stablenet.engine.checkpoint import load_tensors
+from stablenet.engine.runs import load_run
 from tests.engine.tiny import STABLENET, child_processes, tiny_config, tiny_run
 
 PLAIN = ("model.name=tests.engine.tiny:PlainNet", "train.log_every=1", "train.max_steps=8")
 TAPS = "method.parameters.taps=['stage1', 'last']"
 SETTINGS = (*STABLENET, *PLAIN, TAPS)
+# With BatchNorm, dropout, a memory and open averages; an epoch has six steps.
+AVERAGED = (*STABLENET, "train.averaging=swad", "train.swad.every=4", "train.batch_size=10", "train.max_steps=16")
+COLLECTED = (
+    "stablenet",
+    PLAIN[0],
+    TAPS,
+    "method.parameters.solve=dataset",
+    "method.parameters.collect=epoch",
+    "method.parameters.every=2",
+    "train.max_steps=18",
+)
 
 
 def spy_on(session, seen):
@@ -29,7 +45,8 @@ def spy_on(session, seen):
     algorithm.loss = loss
 
 
-def train_one_of_two(folder, out, rank, port, settings):
+def join_two(rank, port):
+    """Make this process one of two, as torchrun does."""
     torch.set_num_threads(1)
     os.environ |= {
         "RANK": str(rank),
@@ -41,7 +58,26 @@ def train_one_of_two(folder, out, rank, port, settings):
         "MASTER_PORT": str(port),
         "TORCHELASTIC_RUN_ID": "test",
     }
-    train_spied(folder, out, settings)
+
+
+def start_two(target, *args):
+    """Two processes that call target(rank, port, *args)."""
+    context, port = child_processes(), free_port()
+    children = [context.Process(target=target, args=(rank, port, *args)) for rank in range(2)]
+    for child in children:
+        child.start()
+    return children
+
+
+def await_two(children):
+    for child in children:
+        child.join(120)
+    return [child.exitcode for child in children]
+
+
+def train_spied_in_two(rank, port, folder, settings):
+    join_two(rank, port)
+    train_spied(folder / "two", folder / f"{rank}.safetensors", settings)
 
 
 def train_spied(folder, out, settings):
@@ -76,18 +112,7 @@ def outcomes(tmp_path_factory):
     """Files of one process alone, and of two."""
     folder = tmp_path_factory.mktemp("processes")
     train_spied(folder / "one", folder / "one.safetensors", SETTINGS)
-    context, port = child_processes(), free_port()
-    children = [
-        context.Process(
-            target=train_one_of_two, args=(folder / "two", folder / f"{rank}.safetensors", rank, port, SETTINGS)
-        )
-        for rank in range(2)
-    ]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(120)
-    assert [child.exitcode for child in children] == [0, 0]
+    assert await_two(start_two(train_spied_in_two, folder, SETTINGS)) == [0, 0]
     return folder
 
 
@@ -107,8 +132,6 @@ def test_same_memory(outcomes):
 
 
 def test_same_records_and_network(outcomes):
-    from stablenet.engine.runs import load_run
-
     one, two = load_run(outcomes / "one"), load_run(outcomes / "two")
     losses = [[r["loss"] for r in run.records if r["kind"] == "step"] for run in (one, two)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
@@ -116,6 +139,162 @@ def test_same_records_and_network(outcomes):
     assert validation[0] == validation[1]
     for name, value in two.load_model("last").state_dict().items():
         torch.testing.assert_close(value, one.load_model("last").state_dict()[name], rtol=1e-3, atol=1e-5)
+
+
+class Disturbance:
+    """Something that happens before a step (from 1) of a process; `happen` has its session and its batch."""
+
+    def __init__(self, step):
+        self._left = step
+
+    def before_step(self, session, batch):
+        self._left -= 1
+        if self._left == 0:
+            self.happen(session, batch)
+
+    def happen(self, session, batch):
+        raise NotImplementedError
+
+
+class StopSecond(Disturbance):
+    def happen(self, session, batch):
+        if not session.first:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class SpoilSecond(Disturbance):
+    def happen(self, session, batch):
+        if not session.first:
+            batch.x.fill_(float("nan"))
+
+
+class StandStill(Disturbance):
+    """With all files written, until somebody kills the process."""
+
+    def __init__(self, step, reached):
+        super().__init__(step)
+        self._reached = reached
+
+    def happen(self, session, batch):
+        session.writer.wait()
+        self._reached.wait(60)
+        time.sleep(60)
+
+
+@dataclass
+class Act:
+    """A run in `folder` that is begun or gone on with."""
+
+    folder: Path
+    settings: tuple[str, ...]
+    disturbance: Disturbance | None = None
+    minutes: float = 10
+
+
+def perform(rank, port, folder, acts):
+    """One act after the other, because processes are slow to start; how each ended is in a file of its own."""
+    join_two(rank, port)
+    for number, act in enumerate(acts):
+        (folder / f"act{number}-{rank}").write_text(train_disturbed(act))
+
+
+def train_disturbed(act):
+    """How the run ended in this process."""
+    from stablenet.engine import train as engine
+    from stablenet.engine.failures import NonFiniteLoss
+    from stablenet.engine.interrupts import Interrupted
+
+    build = engine.build_session
+
+    def build_disturbed(*args):
+        session = build(*args)
+        algorithm, step = session.algorithm, session.algorithm.step
+
+        def step_disturbed(batch, stepper):
+            if act.disturbance is not None:
+                act.disturbance.before_step(session, batch)
+            return step(batch, stepper)
+
+        algorithm.step = step_disturbed
+        return session
+
+    engine.build_session = build_disturbed
+    try:
+        tiny_run(act.folder, *act.settings, resume=True, checkpoint_minutes=act.minutes)
+    except Interrupted:
+        return f"stopped at {read_position(act.folder)}"  # the file is there before any process leaves
+    except NonFiniteLoss as error:
+        return f"failed at {error}"
+    finally:
+        engine.build_session = build
+    return "finished"
+
+
+def read_position(folder):
+    """Step, and batch of its epoch, of the checkpoint."""
+    _, meta = load_tensors(folder / "checkpoint.safetensors")
+    return meta["position"]["step"], meta["position"]["batch"]
+
+
+def read_results(folder):
+    files = [folder / "records.jsonl", *folder.glob("*.safetensors")]
+    return {path.name: path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory):
+    """Runs that were stopped, spoiled and killed, the last one not gone on with, and runs that nobody disturbed."""
+    folder, reached = tmp_path_factory.mktemp("disturbed"), child_processes().Barrier(3)
+    acts = [
+        Act(folder / "averaged", AVERAGED),
+        Act(folder / "stopped", AVERAGED, StopSecond(2)),
+        Act(folder / "stopped", AVERAGED, StopSecond(1)),
+        Act(folder / "stopped", AVERAGED),
+        Act(folder / "spoiled", ("erm", PLAIN[0], "train.log_every=100"), SpoilSecond(9), minutes=0),
+        Act(folder / "collected", COLLECTED),
+        Act(folder / "killed", COLLECTED, StandStill(13, reached), minutes=0),
+    ]
+    children = start_two(perform, folder, acts)
+    try:
+        reached.wait(120)
+    finally:
+        for child in children:
+            child.kill()
+    assert await_two(children) == [-signal.SIGKILL] * 2
+    return folder
+
+
+def told(folder, act):
+    """How an act ended, in both processes."""
+    one, two = ((folder / f"act{act}-{rank}").read_text() for rank in range(2))
+    assert one == two
+    return one
+
+
+def test_a_stop_asked_of_one_process_stops_both_and_loses_nothing(disturbed):
+    assert told(disturbed, 1) == "stopped at (6, 6)"  # after an epoch's last step, before it is evaluated
+    assert told(disturbed, 2) == "stopped at (11, 5)"
+    assert told(disturbed, 3) == "finished"
+    assert read_results(disturbed / "stopped") == read_results(disturbed / "averaged")
+
+
+def test_no_checkpoint_follows_a_bad_loss_of_one_process(disturbed):
+    assert "step 9" in told(disturbed, 4)
+    assert read_position(disturbed / "spoiled") == (7, 0)
+
+
+def test_a_checkpoint_inside_an_epoch_is_enough_when_both_are_killed(disturbed, tmp_path):
+    assert read_position(disturbed / "killed") == (11, 4)
+    children = start_two(perform, tmp_path, [Act(disturbed / "killed", COLLECTED)])
+    assert await_two(children) == [0, 0]
+    assert read_results(disturbed / "killed") == read_results(disturbed / "collected")
+
+
+def test_features_collected_over_epochs_are_those_of_both(disturbed, tmp_path):
+    one, two = tiny_run(tmp_path / "one", *COLLECTED), load_run(disturbed / "collected")
+    solves = [[r for r in run.records if r.pop("kind") == "solve"] for run in (one, two)]
+    assert len(solves[0]) == 1
+    assert solves[1][0] == pytest.approx(solves[0][0], rel=1e-3)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor
+from torch import distributed as dist
 
 from stablenet.engine.averaging import Averaging
 from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, take
@@ -31,7 +32,11 @@ class Position:
 
 
 def save_checkpoint(session: Session, position: Position, totals: Totals, averaging: Averaging | None) -> None:
-    """Everything needed to go on from here as if nothing had happened."""
+    """Everything needed to go on from here as if nothing had happened.
+
+    Of several processes the first one's state is that of all: weights, optimisers, sums and averages are the same in
+    each, and so are buffers wherever they are read (`share_buffers`). Order and random numbers follow the position.
+    """
     tensors: dict[str, Tensor] = {f"method/{k}": v for k, v in session.algorithm.state_dict().items()}
     meta: dict[str, Any] = {"position": _plain(position), "optimizers": {}}
     for name, optimizer in _optimizers(session).items():
@@ -58,6 +63,17 @@ def restore_checkpoint(session: Session, totals: Totals, averaging: Averaging | 
     rank = position.best_rank
     position.best_rank = (float("-inf"), 0.0) if rank is None else (rank[0], rank[1])
     return position
+
+
+def share_buffers(session: Session) -> None:
+    """Give the first process's buffers to all: those are kept, and what is measured now has to be what is kept.
+
+    BatchNorm counts the statistics of each process's share. The wrapper of several processes does the same before
+    every pass in training, so that it makes no difference there whether a checkpoint came between.
+    """
+    if session.fabric.world_size > 1:
+        for buffer in session.algorithm.buffers():
+            dist.broadcast(buffer, 0)
 
 
 def save_model(session: Session, which: str | int, predictor: Network | None = None) -> None:

@@ -14,7 +14,8 @@ GOOD = -1  # no loss so far was NaN or infinite
 class Totals:
     """Means over an epoch, the latest values, and the first step whose loss was not finite.
 
-    processes: how many train together; their values are averaged, so that all see the same.
+    processes: how many train together; their values are averaged in every step, so that all hold the same sums, see a
+        bad step of any of them, and go on from one checkpoint.
     """
 
     def __init__(self, device: torch.device, processes: int = 1) -> None:

@@ -15,13 +15,13 @@ from stablenet.engine.devices import own_random_numbers, seed_generators, start_
 from stablenet.engine.failures import NonFiniteLoss, explain_memory, is_out_of_memory, name_batch
 from stablenet.engine.files import Lines, hold_lock
 from stablenet.engine.folder import FAILED, FINISHED, INTERRUPTED, RUNNING, choose_folder, describe_config, open_folder
-from stablenet.engine.interrupts import Interrupted, StopRequest, watch_signals
+from stablenet.engine.interrupts import CHECKPOINT, STOP, Agreement, Interrupted, StopRequest, watch_signals
 from stablenet.engine.optimizers import learning_rate, set_rate
 from stablenet.engine.parts import RunData, make_manifest
 from stablenet.engine.records import validation_rank
 from stablenet.engine.runs import Run, load_run
 from stablenet.engine.session import Runtime, Session, build_session
-from stablenet.engine.state import Position, restore_checkpoint, save_checkpoint, save_model
+from stablenet.engine.state import Position, restore_checkpoint, save_checkpoint, save_model, share_buffers
 from stablenet.engine.timing import Timing
 from stablenet.engine.totals import Totals
 from stablenet.engine.validate import Predict, evaluate_loader
@@ -70,6 +70,7 @@ class Training:
     def __init__(self, session: Session, watcher: Watcher, stop: StopRequest, config_hash: str) -> None:
         self._session, self._watcher, self._stop = session, watcher, stop
         self._config = session.config.train
+        self._agreement = Agreement(session.device, session.fabric.world_size)
         self._totals = Totals(session.device, session.fabric.world_size)
         self._averaging = make_averaging(session)
         self._position = Position()
@@ -117,9 +118,11 @@ class Training:
             self._run_step(batch)
             if position.step == session.total_steps:
                 break
-            if self._stop.asked:
+            due = self._timing.checkpoint_due()
+            agreed = self._agreement.reach(position.step, stop=self._stop.asked, checkpoint=due)
+            if agreed == STOP:
                 self._interrupt()
-            if self._timing.checkpoint_due():
+            if agreed == CHECKPOINT:
                 self._checkpoint()
         self._end_epoch()
 
@@ -149,6 +152,7 @@ class Training:
 
     def _judge_average(self, averaging: Averaging) -> None:
         self._check_finite()
+        share_buffers(self._session)
         assert self._session.validation is not None
         figures = self._evaluate(self._session.validation, self._session.algorithm.validator)
         self._record(averaging.judge(self._position.epoch + 1, figures["loss"]))
@@ -156,6 +160,7 @@ class Training:
     def _end_epoch(self) -> None:
         session, position, validation = self._session, self._position, self._session.validation
         self._check_finite()
+        share_buffers(session)
         self._record_solve(session.algorithm.end_epoch(position.epoch))
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
@@ -244,9 +249,9 @@ class Training:
         self._timing.checkpoint_done()
 
     def _interrupt(self) -> None:
-        # With several processes, signals reach them at different steps: the last epoch's checkpoint has to do.
-        if self._session.fabric.world_size == 1:
-            self._checkpoint()
+        self._checkpoint()
+        self._session.writer.wait()
+        self._session.fabric.barrier()  # torchrun ends all processes once one has left: not before the file is there
         raise Interrupted
 
     def _check_finite(self) -> None:
