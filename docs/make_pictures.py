@@ -30,8 +30,9 @@ from stablenet.weighting.dependence import dependence_matrix
 from stablenet.weighting.fourier import random_fourier_features, standardize
 
 BLUE, ORANGE, GREY = "#3b6fb6", "#d1702f", "#777777"
-PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
-STANDARD = PENALTIES.index(RECOMMENDED_OVERRIDES["penalty"])
+PRESETS_OWN = RECOMMENDED_OVERRIDES["penalty"]
+PENALTIES = sorted({0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, PRESETS_OWN}, reverse=True)
+STANDARD = PENALTIES.index(PRESETS_OWN)
 
 
 def draw_fourier() -> Figure:
@@ -39,7 +40,7 @@ def draw_fourier() -> Figure:
     g = torch.Generator().manual_seed(0)
     x = 3 * torch.rand(400, generator=g) - 1.5
     z = torch.stack([x, x.square() + 0.3 * torch.randn(400, generator=g)], 1)
-    solution = solve_dataset(z, pairs="features", totals="all", chance=0.0)
+    solution = solve_dataset(z, pairs="features")
     u = random_fourier_features(standardize(z), 200, generator=g) / 200**0.5  # others than the weights were solved with
     linear = standardize(z).unsqueeze(-1)
     figure, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, constrained_layout=True)
