@@ -36,12 +36,12 @@ ENTANGLED = (
     "Collect some of those; a few dozen per class are worth more than any method."
 )
 LOOK = (
-    "Look at the samples below first. If what a class has in common there is its surroundings, weights are a "
+    "Look at the samples on the page first. If what a class has in common there is its surroundings, weights are a "
     "remedy; if it is the class itself (a ripe fruit is red), they would take away what you want to learn. "
     "Then compare with plain training over at least three seeds, on data from elsewhere."
 )
 OTHER_CONTEXT = (
-    "The context you named is not what the images tell the label by. Look at the samples below: if they show "
+    "The context you named is not what the images tell the label by. Look at the samples on the page: if they show "
     "another context, try StableNet; if they show the class itself, do not."
 )
 NOT_THIS_CONTEXT = (

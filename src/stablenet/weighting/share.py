@@ -10,10 +10,12 @@ penalty of uneven weights grows by a multiple of
 
     doubt = (C − 1)/(n − 1) / √share(1),
 
-chance for each unit of correlation: much with few samples, little where the label explains a lot.
+chance divided by the correlation: much with few samples, little where the label explains a lot.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -52,4 +54,4 @@ def chance_share(labels: Tensor) -> float:
 
 def doubt(labels: Tensor, share: float) -> float:
     """How little a share that the labels explain is to be trusted (see above)."""
-    return chance_share(labels) / max(share, SMALLEST) ** 0.5
+    return chance_share(labels) / math.sqrt(max(share, SMALLEST))
