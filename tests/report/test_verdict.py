@@ -9,7 +9,7 @@ from stablenet.report.verdict import write_verdict
 
 def gathered(*tallies, method="stablenet"):
     """One table with a row for each (win, tie, loss)."""
-    rows = [SimpleNamespace(id=f"row{k}", method=method) for k in range(len(tallies))]
+    rows = [SimpleNamespace(id=f"row{k}", title=f"Row {k}", method=method) for k in range(len(tallies))]
     counts = [SimpleNamespace(win=win, tie=tie, loss=loss) for win, tie, loss in tallies]
     result = SimpleNamespace(rows=rows, tallies={row.id: count for row, count in zip(rows, counts, strict=True)})
     return SimpleNamespace(results=[result], runs=[1, 2, 3])
@@ -29,6 +29,12 @@ def test_wins_and_losses_are_told(tally, words):
 
 def test_a_row_without_runs_does_not_hide_the_next_one():
     assert "ahead of ERM in 2 of 2" in write_verdict(gathered((0, 0, 0), (2, 0, 0)))[0]
+
+
+def test_the_row_with_most_to_compare_counts_and_is_named():
+    head, rest = write_verdict(gathered((0, 2, 0), (3, 1, 3), (7, 0, 0)))
+    assert "in 3 of 7" in head
+    assert "the row Row 1 here" in rest
 
 
 @pytest.mark.parametrize("found", [gathered((0, 0, 0)), gathered((3, 0, 0), method="rsc"), gathered()])

@@ -38,7 +38,7 @@ def draw_paired(result: BenchResult, column: Column, styles: Mapping[str, str]) 
         return None
     low, high = _find_range([cell for _, cell in pairs])
     drawing = Drawing(WIDTH, len(pairs) * _ROW + 34, f"Difference to the reference, {column.title}")
-    scale, bottom = Scale(low, high, _LEFT, WIDTH - _RIGHT), len(pairs) * _ROW + 8
+    scale, bottom = Scale(low, high, _LEFT + 6, WIDTH - _RIGHT), len(pairs) * _ROW + 8
     for tick in choose_ticks(low, high):
         drawing.line(scale(tick), 4, scale(tick), bottom, "grid")
         drawing.text(scale(tick), bottom + 15, _write_tick(tick), "tick", "middle")
@@ -72,8 +72,8 @@ def _draw_difference(drawing: Drawing, scale: Scale, row: Row, cell: Cell, style
     drawing.dot(scale(versus.mean), y, 5, f"dot {style}", f"mean {write_points(versus.mean)}")
     drawing.text(0, y + 4, shorten(row.title), "name")
     seeds = f"{versus.seeds_won} of {len(versus.seeds)} ahead"
-    drawing.text(WIDTH, y - 1, f"{write_points(versus.mean)} points", "figure", "end")
-    drawing.text(WIDTH, y + 10, seeds, "tick", "end")
+    drawing.text(WIDTH, y - 3, f"{write_points(versus.mean)} points", "figure", "end")
+    drawing.text(WIDTH, y + 11, seeds, "tick", "end")
 
 
 def _write_tick(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stablenet.bench import BenchResult
+from stablenet.bench.tables import Row
 from stablenet.report.gather import Gathered
 
 METHOD = "stablenet"
@@ -10,8 +11,9 @@ METHOD = "stablenet"
 
 def write_verdict(gathered: Gathered) -> tuple[str, str]:
     """A headline on StableNet beside the reference, and a sentence on what it rests on."""
-    counts = [found for result in gathered.results if (found := _count(result)) is not None]
-    win, tie, loss = (sum(count[place] for count in counts) for place in range(3))
+    rows = [(result, row) for result in gathered.results if (row := _choose_row(result)) is not None]
+    tallies = [result.tallies[row.id] for result, row in rows]
+    win, tie, loss = (sum(getattr(tally, name) for tally in tallies) for name in ("win", "tie", "loss"))
     known = win + tie + loss
     if not known:
         numbers = f"{len(gathered.runs)} {_plural('run', len(gathered.runs))}"
@@ -26,17 +28,24 @@ def write_verdict(gathered: Gathered) -> tuple[str, str]:
     rest = f", {tie} cannot be told apart" if tie and (win or loss) else ""
     return head, (
         f"A setting counts where the 95 % interval of the differences, seed by seed, leaves out zero{rest}. "
-        "Few seeds make wide intervals."
+        f"Few seeds make wide intervals.{_name_rows([row.title for _, row in rows])}"
     )
 
 
-def _count(result: BenchResult) -> tuple[int, int, int] | None:
-    """Of the table's first StableNet row with something to compare; None where there is none."""
-    for row in result.rows:
-        tally = result.tallies.get(row.id)
-        if row.method == METHOD and tally is not None and tally.win + tally.tie + tally.loss:
-            return tally.win, tally.tie, tally.loss
-    return None
+def _choose_row(result: BenchResult) -> Row | None:
+    """The StableNet row with the most columns to compare, whatever came out there; None where there is none."""
+    rows = [row for row in result.rows if row.method == METHOD and _compared(result, row)]
+    return max(rows, key=lambda row: _compared(result, row), default=None)
+
+
+def _compared(result: BenchResult, row: Row) -> int:
+    tally = result.tallies.get(row.id)
+    return tally.win + tally.tie + tally.loss if tally is not None else 0
+
+
+def _name_rows(titles: list[str]) -> str:
+    named = [title for title in dict.fromkeys(titles) if title != "StableNet"]
+    return f" StableNet is the row {' or '.join(named)} here." if named else ""
 
 
 def _plural(word: str, count: int) -> str:
