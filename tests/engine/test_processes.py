@@ -70,8 +70,11 @@ def start_two(target, *args):
 
 
 def await_two(children):
+    """Their exit codes; no process is left behind."""
     for child in children:
         child.join(120)
+        child.kill()
+        child.join()
     return [child.exitcode for child in children]
 
 
@@ -171,14 +174,14 @@ class SpoilSecond(Disturbance):
 class StandStill(Disturbance):
     """With all files written, until somebody kills the process."""
 
-    def __init__(self, step, reached):
+    def __init__(self, step, sign):
         super().__init__(step)
-        self._reached = reached
+        self._sign = sign
 
     def happen(self, session, batch):
         session.writer.wait()
-        self._reached.wait(60)
-        time.sleep(60)
+        self._sign.with_suffix(f".{session.fabric.global_rank}").touch()
+        time.sleep(120)
 
 
 @dataclass
@@ -244,7 +247,7 @@ def read_results(folder):
 @pytest.fixture(scope="module")
 def disturbed(tmp_path_factory):
     """Runs that were stopped, spoiled and killed, the last one not gone on with, and runs that nobody disturbed."""
-    folder, reached = tmp_path_factory.mktemp("disturbed"), child_processes().Barrier(3)
+    folder = tmp_path_factory.mktemp("disturbed")
     acts = [
         Act(folder / "averaged", AVERAGED),
         Act(folder / "stopped", AVERAGED, StopSecond(2)),
@@ -252,14 +255,14 @@ def disturbed(tmp_path_factory):
         Act(folder / "stopped", AVERAGED),
         Act(folder / "spoiled", ("erm", PLAIN[0], "train.log_every=100"), SpoilSecond(9), minutes=0),
         Act(folder / "collected", COLLECTED),
-        Act(folder / "killed", COLLECTED, StandStill(13, reached), minutes=0),
+        Act(folder / "killed", COLLECTED, StandStill(13, folder / "still"), minutes=0),
     ]
     children = start_two(perform, folder, acts)
-    try:
-        reached.wait(120)
-    finally:
-        for child in children:
-            child.kill()
+    end = time.monotonic() + 120  # should they wait for each other, what they have not told makes the tests fail
+    while len(list(folder.glob("still.*"))) < 2 and all(c.is_alive() for c in children) and time.monotonic() < end:
+        time.sleep(0.05)
+    for child in children:
+        child.kill()
     assert await_two(children) == [-signal.SIGKILL] * 2
     return folder
 
