@@ -78,9 +78,13 @@ def await_two(children):
     return [child.exitcode for child in children]
 
 
-def train_spied_in_two(rank, port, folder, settings):
+def train_one_of_two(folder, out, rank, port, settings):
     join_two(rank, port)
-    train_spied(folder / "two", folder / f"{rank}.safetensors", settings)
+    train_spied(folder, out, settings)
+
+
+def train_two(rank, port, folder, settings):
+    train_one_of_two(folder / "two", folder / f"{rank}.safetensors", rank, port, settings)
 
 
 def train_spied(folder, out, settings):
@@ -115,7 +119,7 @@ def outcomes(tmp_path_factory):
     """Files of one process alone, and of two."""
     folder = tmp_path_factory.mktemp("processes")
     train_spied(folder / "one", folder / "one.safetensors", SETTINGS)
-    assert await_two(start_two(train_spied_in_two, folder, SETTINGS)) == [0, 0]
+    assert await_two(start_two(train_two, folder, SETTINGS)) == [0, 0]
     return folder
 
 
