@@ -112,3 +112,18 @@ def test_tally_against_plain_counting():
     losses = [-torch.log_softmax(logits[k], 0)[y[k]].item() for k in range(200)]
     assert found["loss"] == pytest.approx(sum(losses) / 200, rel=1e-5)
     assert found["count"] == 200
+    assert "weighted_accuracy" not in found
+
+
+def test_tally_under_weights_against_plain_counting():
+    generator = torch.Generator().manual_seed(1)
+    logits, y = torch.randn(50, 3, generator=generator), torch.randint(0, 3, (50,), generator=generator)
+    weights, nowhere = torch.rand(50, generator=generator), torch.zeros(50, dtype=torch.int64)
+    tally = Tally(1, 3, CPU)
+    for part in torch.arange(50).split(16):
+        tally.add(logits[part], y[part], nowhere[part], weights[part])
+    found, total = tally.figures(["p"], ["a", "b", "c"]), sum(weights.tolist())
+    right = sum(float(weights[k]) for k in range(50) if logits[k].argmax() == y[k])
+    loss = sum(float(weights[k]) * -torch.log_softmax(logits[k], 0)[y[k]].item() for k in range(50))
+    assert found["weighted_accuracy"] == pytest.approx(right / total)
+    assert found["weighted_loss"] == pytest.approx(loss / total, rel=1e-5)

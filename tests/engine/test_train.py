@@ -10,10 +10,13 @@ from safetensors.torch import load_file
 from stablenet.data.pipeline import Loader
 from stablenet.engine import parts, state
 from stablenet.engine.interrupts import Interrupted
+from stablenet.engine.records import validation_rank
 from stablenet.engine.runs import load_run
-from stablenet.engine.session import EngineStepper
+from stablenet.engine.session import EngineStepper, begin_again
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
+from stablenet.evaluation.metrics import Tally
+from stablenet.weighting import solve_dataset
 from tests.engine.tiny import STABLENET, tiny_config, tiny_run
 
 GOLDEN = (
@@ -271,6 +274,46 @@ def test_the_recommended_weights_are_solved_once_and_grow(tmp_path):
     assert shares[0] == [1.0] * len(shares[0])  # ones at first
     means = [sum(share) / len(share) for share in shares]
     assert 1.0 > means[1] > means[2]
+
+
+def test_epochs_are_ranked_under_weights_of_the_validation_samples(tmp_path):
+    weighted, plain = (
+        tiny_run(tmp_path / kind, "stablenet", f"method.parameters.validation={kind}") for kind in ("weighted", "plain")
+    )
+    assert read(weighted.path, "last.safetensors") == read(plain.path, "last.safetensors")  # training does not know
+    for found, other in zip(epochs(weighted), epochs(plain), strict=True):
+        assert found["validation"]["accuracy"] == other["validation"]["accuracy"]
+        assert found["validation"]["weighted_loss"] != found["validation"]["loss"]
+        assert "weighted_accuracy" not in other["validation"]
+        assert validation_rank(found) == (
+            found["validation"]["weighted_accuracy"],
+            -found["validation"]["weighted_loss"],
+        )
+    ranks = [validation_rank(record) for record in epochs(weighted)]
+    assert weighted.records[-1]["best_epoch"] == 1 + ranks.index(max(ranks))
+
+
+def test_weights_of_the_validation_samples_are_those_of_a_solve_for_them_alone(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet")
+    algorithm, samples = begin_again(run.config, run.manifest), run.open_part("validation")
+    images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
+    algorithm.network.eval()
+    algorithm.network.tap(("stage1", "stage2"))
+    with torch.no_grad():
+        _, *features = algorithm.network.forward_taps(images)
+    joined = torch.cat(features, 1).half().float()
+    weights = solve_dataset(joined, samples.y, seed=run.config.seed).weights
+    figures = Tally(len(run.manifest.domains), len(run.classes), images.device)
+    with torch.no_grad():
+        figures.add(run.load_model("last")(images), samples.y, samples.domain, weights)
+    expected = figures.figures(run.manifest.domains, run.classes)
+    assert epochs(run)[-1]["validation"]["weighted_loss"] == pytest.approx(expected["weighted_loss"], rel=1e-4)
+    assert weights.std() > 0.05
+
+
+def test_a_split_without_validation_is_not_weighed(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet", "data.parameters.validation=0.0")
+    assert [record["validation"] for record in epochs(run)] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ class StepOutput:
 class Context:
     """What a method may know of the run. num_samples: rows of the training part; a batch's index lies below it.
 
+    num_validation: rows of the validation part, 0 where the split has none.
     num_domains: of the whole split, targets included; a batch's domain lies below it.
     training_domains: those that training samples come from, rising.
     """
@@ -47,6 +48,7 @@ class Context:
     epochs: int
     seed: int
     training_domains: tuple[int, ...] = (0,)
+    num_validation: int = 0
 
     @classmethod
     def of_split(cls, manifest: Manifest, epochs: int, seed: int) -> Context:
@@ -58,11 +60,12 @@ class Context:
             epochs=epochs,
             seed=seed,
             training_domains=manifest.domains_of("train"),
+            num_validation=len(manifest.part("validation")),
         )
 
 
 class TrainingSet(Protocol):
-    """The training samples between epochs, for methods that look at all of them."""
+    """The training samples between epochs, for methods that look at all of them; or the validation samples."""
 
     def batches(self) -> Iterator[Batch]:
         """Every sample once, without augmentation; of several processes each gets its share."""
@@ -123,6 +126,13 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Called after the last batch of epoch `epoch` (from 0)."""
         return {}
+
+    def start_validation(self, validation_set: TrainingSet) -> None:
+        """Called once, before the first epoch, where the split has a validation part; nothing is trained on it."""
+
+    def validation_weights(self) -> Tensor | None:
+        """How much every row of the validation part counts where epochs are ranked, (n,); None counts all alike."""
+        return None
 
     def check_processes(self, number: int) -> None:
         """Refuse several processes where the method was written for one."""

@@ -29,6 +29,9 @@ class StableNetSettings:
     every: with solve="dataset", epochs between two solves; 0 solves once, before training: the shallow layers of an
         untrained or pretrained network show the context and know nothing of the label yet.
     ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to what was solved.
+    validation: with solve="dataset", epochs are ranked by source validation under weights that are solved for the
+        validation samples as for training, because plain accuracy there prefers a network that uses the context;
+        "plain" ranks by that nevertheless. Plain figures are recorded in both cases.
     overrides: any field of `WeightingSettings`; the weighting's seed is the run's unless given.
     """
 
@@ -38,6 +41,7 @@ class StableNetSettings:
     collect: Literal["pass", "epoch"] = "pass"
     every: int = 0
     ramp: float = 1 / 6
+    validation: Literal["weighted", "plain"] = "weighted"
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,6 +87,8 @@ class StableNet(Algorithm[StableNetSettings]):
             self.weighting = DatasetWeighting(context.num_samples, settings.preset, **overrides)
             if settings.collect == "pass":
                 network.tap(())  # steps need no features
+        weighs = settings.solves_whole_set and settings.validation == "weighted" and context.num_validation > 0
+        self._judging = DatasetWeighting(context.num_validation, settings.preset, **overrides) if weighs else None
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)
@@ -105,15 +111,30 @@ class StableNet(Algorithm[StableNetSettings]):
         self.weighting.set_strength(self._strength(epoch))
         if not self._solves_before(epoch):
             return {}
+        return read_solution(self._solve(self.weighting, training_set))
+
+    @torch.no_grad()
+    def start_validation(self, validation_set: TrainingSet) -> None:
+        if self._judging is not None:
+            self._solve(self._judging, validation_set)
+
+    def validation_weights(self) -> Tensor | None:
+        if self._judging is None or bool((self._judging.handed == 1).all()):  # ones are plain figures, bit for bit
+            return None
+        return self._judging.handed
+
+    def _solve(self, weighting: DatasetWeighting, samples: TrainingSet) -> Solution:
+        """Weights of all samples, by the network as it is, without augmentation and dropout."""
         self.network.tap(self._taps, detach=True)
         self.network.eval()
-        for batch in training_set.batches():
+        for batch in samples.batches():
             _, *features = self.network.forward_taps(batch.x)
             named = {str(tap): feature for tap, feature in zip(self.network.taps, features, strict=True)}
-            self.weighting.collect(batch.index, named, batch.y)
+            weighting.collect(batch.index, named, batch.y)
         self.network.train()
-        self.network.tap(())
-        return read_solution(self.weighting.solve())
+        if self.settings.collect == "pass":
+            self.network.tap(())
+        return weighting.solve()
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         collected = isinstance(self.weighting, DatasetWeighting) and self.settings.collect == "epoch"

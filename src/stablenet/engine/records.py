@@ -9,12 +9,14 @@ from typing import Any
 def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
     """How good an epoch's record is by source validation alone: accuracy, then the smaller loss.
 
+    Both under the weights of the validation samples where the method has such (`Algorithm.validation_weights`).
     Of equal ranks the earlier epoch is the better one. Without a validation part the latest epoch is the best.
     """
     validation = record["validation"]
     if validation is None:
         return float(record["epoch"]), 0.0
-    return float(validation["accuracy"]), -float(validation["loss"])
+    kind = "weighted_" if "weighted_accuracy" in validation else ""
+    return float(validation[f"{kind}accuracy"]), -float(validation[f"{kind}loss"])
 
 
 def find_best(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

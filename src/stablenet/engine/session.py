@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +49,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Session:
-    """The parts of a run. training_set is what a method may look at between epochs."""
+    """The parts of a run. training_set, validation_set: what a method may look at between epochs, and before."""
 
     config: RunConfig
     runtime: Runtime
@@ -62,6 +62,7 @@ class Session:
     training: Loader
     training_set: UnaugmentedSet
     validation: Loader | None
+    validation_set: UnaugmentedSet | None
     target: Loader | None
     graphed: bool
     writer: Writer
@@ -82,10 +83,10 @@ class Session:
 
 
 class UnaugmentedSet:
-    """`TrainingSet` over the training samples, with the run's precision."""
+    """`TrainingSet` over the samples of a part, with the run's precision."""
 
-    def __init__(self, feeder: Feeder, training: Loader, fabric: Any) -> None:
-        self._feeder, self._training, self._fabric = feeder, training, fabric
+    def __init__(self, make_loader: Callable[[], Loader], fabric: Any) -> None:
+        self._make_loader, self._fabric = make_loader, fabric
 
     def batches(self) -> Iterator[Batch]:
         # Only while batches come: what a method computes of them afterwards needs full precision.
@@ -95,7 +96,7 @@ class UnaugmentedSet:
     @cached_property
     def _loader(self) -> Loader:
         """Made when first asked for: on a GPU it may hold all pixels once more."""
-        return self._feeder.reading(self._training.samples)
+        return self._make_loader()
 
 
 class EngineStepper:
@@ -149,6 +150,7 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
     optimizer = make_optimizer(algorithm, config.train, device)
     stepper = EngineStepper(algorithm, optimizer, fabric, config.train.batch_size)
     graphed = runtime.graphs and _graph(algorithm, config, training, fabric)
+    validation = _open_reading(feeder, data, "validation")
     return Session(
         config=config,
         runtime=runtime,
@@ -159,8 +161,9 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
         stepper=stepper,
         optimizer=optimizer,
         training=training,
-        training_set=UnaugmentedSet(feeder, training, fabric),
-        validation=_open_reading(feeder, data, "validation"),
+        training_set=UnaugmentedSet(lambda: feeder.reading(training.samples), fabric),
+        validation=validation,
+        validation_set=UnaugmentedSet(lambda: validation, fabric) if validation is not None else None,
         target=_open_reading(feeder, data, "test") if runtime.oracle else None,
         graphed=graphed,
         writer=Writer(device),

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from torch import Tensor
+
 from stablenet.data.order import order_epoch
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine.averaging import Averaging, make_averaging
@@ -112,6 +114,8 @@ class Training:
         session, position = self._session, self._position
         if position.batch == 0:
             self._totals.clear()
+            if position.epoch == 0 and session.validation_set is not None:
+                session.algorithm.start_validation(session.validation_set)
             self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
         self._timing.start_epoch(position.step)
         for batch in session.training.epoch(position.epoch, position.batch):
@@ -171,7 +175,7 @@ class Training:
             "step": position.step,
             "learning_rate": rate,
             "train": self._totals.means(),
-            "validation": self._evaluate(validation, session.algorithm.validator) if validation else None,
+            "validation": self._validate(validation) if validation else None,
         }
         self._record(record)
         self._keep_models(record)
@@ -201,11 +205,15 @@ class Training:
         predictor = self._session.algorithm.predictor()
         return lambda batch: predictor(batch.x)
 
-    def _evaluate(self, loader: Loader, choose: Callable[[], Predict]) -> dict[str, Any]:
+    def _validate(self, validation: Loader) -> dict[str, Any]:
+        algorithm = self._session.algorithm
+        return self._evaluate(validation, algorithm.validator, algorithm.validation_weights())
+
+    def _evaluate(self, loader: Loader, choose: Callable[[], Predict], weights: Tensor | None = None) -> dict[str, Any]:
         """Figures with the method in eval mode, also while what predicts is chosen: it may be a copy made now."""
         session = self._session
         session.algorithm.eval()
-        figures = evaluate_loader(choose(), loader, session.manifest, session.fabric)
+        figures = evaluate_loader(choose(), loader, session.manifest, session.fabric, weights)
         session.algorithm.train()
         return figures
 

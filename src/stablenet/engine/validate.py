@@ -17,14 +17,16 @@ Predict = Callable[[Batch], Tensor]  # a batch to logits (b, classes)
 
 
 @torch.no_grad()
-def evaluate_loader(predict: Predict, loader: Loader, manifest: Manifest, fabric: Any) -> dict[str, Any]:
-    """Figures over all samples of the loader."""
+def evaluate_loader(
+    predict: Predict, loader: Loader, manifest: Manifest, fabric: Any, weights: Tensor | None = None
+) -> dict[str, Any]:
+    """Figures over all samples of the loader.   weights: (n,) of the part's rows, see `Tally`."""
     device = loader.device
     tally = Tally(len(manifest.domains), len(manifest.classes), device)
     with fabric.autocast():
         for batch in loader.epoch(0):
             if len(batch.y):  # a short last batch may leave a process without a sample
-                tally.add(predict(batch), batch.y, batch.domain)
+                tally.add(predict(batch), batch.y, batch.domain, None if weights is None else weights[batch.index])
     if dist.is_available() and dist.is_initialized():
         for tensor in tally.tensors():
             dist.all_reduce(tensor)

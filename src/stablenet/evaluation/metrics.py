@@ -19,20 +19,27 @@ class Tally:
         self._shape = (num_domains, num_classes)
         self._counts = torch.zeros(2, num_domains * num_classes, dtype=torch.int64, device=device)
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._weighted = torch.zeros(3, dtype=torch.float64, device=device)  # Σw, Σw·right, Σw·loss
 
-    def add(self, logits: Tensor, y: Tensor, domain: Tensor) -> None:
-        """logits: (b, classes).   y, domain: (b,)."""
+    def add(self, logits: Tensor, y: Tensor, domain: Tensor, weights: Tensor | None = None) -> None:
+        """logits: (b, classes).   y, domain: (b,).   weights: (b,) for figures under weights beside the plain ones."""
         cell = domain * self._shape[1] + y
         right = (logits.argmax(1) == y).long()
         self._counts.index_add_(1, cell, torch.stack([right, torch.ones_like(right)]))
         self._loss += functional.cross_entropy(logits.float(), y, reduction="sum").double()
+        if weights is not None:
+            losses = functional.cross_entropy(logits.float(), y, reduction="none")
+            self._weighted += torch.stack([torch.ones_like(losses), right, losses]).double() @ weights.double()
 
-    def tensors(self) -> tuple[Tensor, Tensor]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """What several processes sum."""
-        return self._counts, self._loss
+        return self._counts, self._loss, self._weighted
 
     def figures(self, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
-        """accuracy over all samples, mean over domains, worst (domain, class) group, per domain, per class, loss."""
+        """accuracy over all samples, mean over domains, worst (domain, class) group, per domain, per class, loss.
+
+        With weights also weighted_accuracy and weighted_loss.
+        """
         counts = self._counts.cpu().view(2, *self._shape)
         right, total = counts[0], counts[1]
         count = int(total.sum())
@@ -47,6 +54,9 @@ class Tally:
         }
         if len(per_domain) <= MOST_DOMAINS:
             figures["per_domain"] = per_domain
+        mass, hits, losses = self._weighted.tolist()
+        if mass:
+            figures |= {"weighted_accuracy": hits / mass, "weighted_loss": losses / mass}
         return figures
 
 

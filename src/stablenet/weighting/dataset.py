@@ -144,7 +144,7 @@ class DatasetWeighting(nn.Module):
         part of the batch, and all of them remember the whole: wrappers that give the first one's buffers to all, and
         checkpoints, which the first one writes, then lose nothing.
         """
-        z, _ = join_layers(features)
+        z, _ = join_layers(features, least=1 if distributed.processes() == 1 else 0)
         check_labels(labels, len(z), needed=self.settings.pairs != "features")
         if index.shape != (len(z),):
             raise UserError(f"index must have one entry per sample, shape ({len(z)},), got {tuple(index.shape)}")

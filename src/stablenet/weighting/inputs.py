@@ -28,13 +28,16 @@ class Layers:
         raise IndexError(index)
 
 
-def join_layers(features: Features) -> tuple[Tensor, Layers]:
-    """One matrix (B, m) in float32, cut off from the graph, of one layer (B, m) or several by name."""
+def join_layers(features: Features, least: int = 1) -> tuple[Tensor, Layers]:
+    """One matrix (B, m) in float32, cut off from the graph, of one layer (B, m) or several by name.
+
+    least: samples there must be; a process's share of a joined batch may have none.
+    """
     layers = dict(features) if isinstance(features, Mapping) else {"features": features}
     if not layers:
         raise UserError("features is an empty dict; pass at least one layer of shape (batch, width)")
     for name, layer in layers.items():
-        _check_layer(name, layer)
+        _check_layer(name, layer, least)
     sizes = {name: len(layer) for name, layer in layers.items()}
     if len(set(sizes.values())) > 1:
         raise UserError(f"all layers must have the same number of samples, got {sizes}")
@@ -43,7 +46,7 @@ def join_layers(features: Features) -> tuple[Tensor, Layers]:
     return joined, Layers(tuple(layers), tuple(layer.shape[1] for layer in layers.values()))
 
 
-def _check_layer(name: str, layer: object) -> None:
+def _check_layer(name: str, layer: object, least: int) -> None:
     if not isinstance(layer, Tensor):
         raise UserError(f"{name} must be a tensor of shape (batch, width), got {type(layer).__name__}")
     if layer.ndim != 2:
@@ -53,7 +56,7 @@ def _check_layer(name: str, layer: object) -> None:
         )
     if not layer.is_floating_point():
         raise UserError(f"{name} must be floating-point, got {layer.dtype}; convert it, e.g. with .float()")
-    if layer.shape[0] == 0 or layer.shape[1] == 0:
+    if layer.shape[0] < least or layer.shape[1] == 0:
         raise UserError(f"{name} is empty, shape {tuple(layer.shape)}; at least one sample and column are needed")
 
 
