@@ -69,15 +69,18 @@ def describe_time(plan: Plan, at_once: int) -> str:
 
 def tabulate_result(result: BenchResult, choice: Choice) -> Grid:
     """Mean ± sample standard deviation, and how many of the seeds asked for are behind it."""
+    from stablenet.bench.cells import choose_rows
+    from stablenet.bench.plan import find_columns
     from stablenet.evaluation.selection import RULES
 
     title = f"{result.table.title}: accuracy in %, rule {RULES[result.rule].name}" + (", tuned" if result.tuned else "")
-    columns = [column for column in result.columns if not choice.columns or column.id in choice.columns]
+    columns = find_columns(result.table, choice.columns)
+    asked = {row.id for row in choose_rows(result.table, choice.methods)} if choice.methods else None
     grid = _start(title, columns)
     if result.reference is not None:
         grid.add_column("beside\nERM", justify="right")
     for row in result.rows:
-        if choice.methods and row.id not in choice.methods:
+        if asked is not None and row.id not in asked:
             continue
         cells = [_show_cell(result.cell(row.id, column.id), len(choice.seeds)) for column in columns]
         grid.add_row(_name(row), *cells, *_show_tally(result, row.id))

@@ -68,19 +68,32 @@ class Bar(Watcher):
             self._progress.update(self._task, completed=self.steps_done)
         self._progress.stop()
 
+    def print_stop(self) -> None:
+        """One line, of one process."""
+        if _is_first():
+            message = f"stopped after step {self.steps_done}; the same command with --resume goes on"
+            Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)
+
     def print_end(self, run: Run) -> None:
         """One result, of one process: where it is, and how good it is by source validation."""
-        if os.environ.get("RANK", "0") != "0":
+        if not _is_first():
             return
         best = find_best(run.records)
         how = "no validation part"
         if best is not None:
-            how = f"best source validation {best['validation']['accuracy']:.1%} after epoch {best['epoch']}"
+            figures = best["validation"]
+            under = f", {figures['weighted_accuracy']:.1%} under weights," if "weighted_accuracy" in figures else ""
+            how = f"best source validation {figures['accuracy']:.1%}{under} after epoch {best['epoch']}"
         averaged = [record for record in run.records if record["kind"] == "averaged"]
         if averaged:
             how += f", averaged weights {averaged[-1]['validation']['accuracy']:.1%}"
         word = "trained" if self._task is not None else "finished before, nothing to do"
         Console(highlight=False, soft_wrap=True).print(f"{word}: {how}\n{run.path}", markup=False)
+
+
+def _is_first() -> bool:
+    """Of several processes that torchrun started, the one that speaks."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def describe_figures(values: dict[str, float]) -> str:

@@ -61,7 +61,7 @@ def train(
     try:
         run = run_training(chosen, runtime, bar)
     except Interrupted:
-        typer.echo(f"stopped after step {bar.steps_done}; the same command with --resume goes on", err=True)
+        bar.print_stop()
         raise typer.Exit(INTERRUPTED) from None
     bar.print_end(run)
 
