@@ -98,6 +98,19 @@ def test_status_tells_missing_from_empty_and_names_damage(bench):
     call("run", bench.file, "--runs", bench.runs, "--seeds", 2, "--device", "cpu", code=1)
 
 
+def test_status_shows_the_part_that_is_named(made):
+    where = ("--runs", made.runs, "--seeds", 2)
+    told = call("status", made.file, *where, "--methods", "erm", "--columns", "average")
+    assert "ERM" in told
+    assert "average" in told
+    assert "StableNet" not in told
+    assert "DR0.9" not in told
+    with pytest.raises(UserError, match="unknown row or method 'emr'"):
+        call("status", made.file, *where, "--methods", "emr")
+    with pytest.raises(UserError, match="unknown column 'mist'"):
+        call("status", made.file, *where, "--columns", "mist")
+
+
 def test_search_writes_the_record_and_run_uses_it(bench, here, tmp_path):
     (tmp_path / "space.toml").write_text('[common]\n"train.learning_rate" = { choices = [0.05] }\n')
     where = ("--runs", bench.runs, "--methods", "erm", "--columns", "most", "--device", "cpu")

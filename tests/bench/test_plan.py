@@ -142,6 +142,13 @@ def test_rows_by_id_or_method(made):
         choose_rows(made.table, ["stabelnet"])
 
 
+def test_a_method_names_all_its_rows_whatever_they_are_called(made):
+    """Runs of a row that the table has under another name would be shown nowhere."""
+    rows = [replace(row, id=f"my-{row.id}") for row in made.table.rows]
+    table = replace(made.table, rows=tuple(rows))
+    assert [row.id for row in choose_rows(table, ["stablenet", "my-stablenet"])] == ["my-stablenet", "my-recommended"]
+
+
 def test_mistakes_are_found_before_anything_starts(made, tmp_path):
     row = replace(made.table.rows[0], parameters={"gamma": 2})
     with pytest.raises(UserError, match=r"method\.parameters\.gamma"):

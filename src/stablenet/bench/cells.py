@@ -85,10 +85,11 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def choose_rows(table: Table, methods: Sequence[str] = ()) -> tuple[Row, ...]:
-    """The rows named by id, or by method where the table has no such row; without names all that are not extra."""
+    """The rows named by id, or all of a method where no id is so called; without names all that are not extra."""
     if not methods:
         return tuple(row for row in table.rows if not row.extra)
-    return tuple(_choose_row(table, name) for name in dict.fromkeys(methods))
+    rows = [row for name in methods for row in _find_rows(table, name)]
+    return tuple({row.id: row for row in rows}.values())
 
 
 def add_rows(table: Table) -> tuple[Row, ...]:
@@ -109,15 +110,16 @@ def check_methods(runs: Iterable[CellRun]) -> None:
         read_fields(ALGORITHMS[method.name].settings_type, method.parameters, "method.parameters")
 
 
-def _choose_row(table: Table, name: str) -> Row:
+def _find_rows(table: Table, name: str) -> Sequence[Row]:
+    """A method the table does not name has a row of its own."""
     from stablenet.algorithms import ALGORITHMS
 
-    for row in table.rows:
-        if row.id == name:
-            return row
+    rows = [row for row in table.rows if row.id == name] or [row for row in table.rows if row.method == name]
+    if rows:
+        return rows
     if name not in set(ALGORITHMS):
         raise UserError(unknown_name("row or method", name, {*(row.id for row in table.rows), *ALGORITHMS}))
-    return _make_extra(name)
+    return [_make_extra(name)]
 
 
 def _make_extra(method: str) -> Row:

@@ -127,12 +127,18 @@ def lay_out(
 
 def choose_columns(table: Table, names: Sequence[str]) -> tuple[Column, ...]:
     """Columns that hold runs: those named, or those an average that is named is taken of."""
-    for name in names:
-        if name not in {column.id for column in table.columns}:
-            raise UserError(unknown_name("column", name, [column.id for column in table.columns]))
-    asked = [table.find_column(name) for name in names] or list(table.columns)
+    asked = find_columns(table, names)
     kept = {part for column in asked for part in (column.mean_of or (column.id,))}
     return tuple(column for column in table.columns if column.id in kept and not column.mean_of and not column.empty)
+
+
+def find_columns(table: Table, names: Sequence[str]) -> list[Column]:
+    """Those named, averages among them; without names all. In the table's order."""
+    known = [column.id for column in table.columns]
+    for name in names:
+        if name not in known:
+            raise UserError(unknown_name("column", name, known))
+    return [column for column in table.columns if not names or column.id in names]
 
 
 def make_orders(
