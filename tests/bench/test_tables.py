@@ -145,6 +145,15 @@ def test_mistakes_in_an_own_table_are_named(tmp_path, old, new, message):
         find_table(write_table(tmp_path, TABLE.replace(old, new, 99 if old == "[[row]]" else 1)))
 
 
+def test_what_is_no_list_and_no_text_is_named(tmp_path):
+    (tmp_path / "number.toml").write_text("column = 5\n")
+    with pytest.raises(UserError, match=r"at least one \[\[column\]\]"):
+        find_table(str(tmp_path / "number.toml"))
+    (tmp_path / "latin.toml").write_bytes('title = "Größe"'.encode("latin-1"))
+    with pytest.raises(UserError, match="is not text in UTF-8"):
+        find_table(str(tmp_path / "latin.toml"))
+
+
 def test_unknown_tables_name_their_neighbours(tmp_path):
     with pytest.raises(UserError, match="did you mean 'classic'"):
         find_table("clasic")

@@ -171,6 +171,8 @@ def find_table(name: str) -> Table:
             return _parse(name, path.read_text("utf-8"), path)
         except OSError as error:
             raise UserError(f"cannot read the table {name}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"the table {name} is not text in UTF-8: byte {error.start} cannot be read") from error
     if name not in list_tables():
         raise UserError(unknown_name("table", name, list_tables()) + "; an own one is named by its .toml file")
     return list_tables()[name]
@@ -192,7 +194,8 @@ def _build_table(values: dict[str, Any], name: str, path: Path | None) -> Table:
     parts: dict[str, list[dict[str, Any]]] = {}
     for part in ("column", "row"):
         parts[part] = values.pop(part, [])
-        if not parts[part] or not all(isinstance(item, dict) and "id" in item for item in parts[part]):
+        listed = isinstance(parts[part], list) and all(isinstance(item, dict) and "id" in item for item in parts[part])
+        if not parts[part] or not listed:
             raise UserError(f"it needs at least one [[{part}]], each with an id")
         _refuse_twins(part, [item["id"] for item in parts[part]])
     columns = tuple(read_fields(Column, {"title": item["id"], **item}, "column") for item in parts["column"])
