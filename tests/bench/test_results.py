@@ -124,6 +124,7 @@ def test_other_methods_with_runs_get_a_row(bench):
         ("config.json", lambda text: text[:50], "config.json is damaged"),
         ("records.jsonl", lambda text: text[:-20], "half written"),
         ("records.jsonl", lambda text: "".join(text.splitlines(True)[:-1]), "half written"),
+        ("records.jsonl", lambda text: text.replace("\n", "\n{half\n", 1), "line 2 is not JSON"),
         ("status.json", lambda text: "", "status.json is damaged"),
         ("evaluation.jsonl", lambda text: "{\n" + text, "damaged"),
         ("evaluation.jsonl", lambda text: '{"kind": "evaluation"}\n', "lacks the field 'rule'"),

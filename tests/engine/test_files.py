@@ -49,6 +49,23 @@ def test_half_a_line_is_passed_over(tmp_path):
     assert read_lines(tmp_path / "none.jsonl") == []
 
 
+def test_damage_inside_the_lines_is_named(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
+    with pytest.raises(UserError, match="line 2 is not JSON"):
+        read_lines(path)
+    path.write_text('{"a": 1}\n5\n')
+    with pytest.raises(UserError, match="line 2 is no record"):
+        read_lines(path)
+
+
+def test_a_text_may_hold_what_ends_a_line_elsewhere(tmp_path):
+    lines = Lines(tmp_path / "x.jsonl")
+    lines.append({"domain": "a\u2028b\x85c"})
+    lines.close()
+    assert read_lines(tmp_path / "x.jsonl") == [{"domain": "a\u2028b\x85c"}]
+
+
 def test_lock_is_seen_and_goes(tmp_path):
     lock = tmp_path / ".lock"
     assert not is_locked(lock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, RULES
 
 NOT_EVALUATED = "not evaluated"  # trained to its end, but the target has not been looked at
-_TAIL = 4096  # bytes at the end of the records that hold their last line
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,9 @@ def read_run(path: Path, rule: str = DEFAULT_RULE) -> FoundRun:
     config = read_config(described["config"])
     status = folder.read_status()
     state, evaluation = status["state"], None
+    records = read_lines(folder.records)  # damage is named here, before anything draws curves of them
     if state == FINISHED:
-        _require_end(folder)
+        _require_end(records)
         evaluation = find_evaluation(path, rule)
         state = FINISHED if evaluation else NOT_EVALUATED
     session = _read_session(folder)
@@ -127,12 +126,9 @@ def _looks_like_run(path: Path) -> bool:
     return path.is_dir() and not path.name.startswith(".") and any((path / name).exists() for name in names)
 
 
-def _require_end(folder: RunFolder) -> None:
+def _require_end(records: Sequence[Mapping[str, Any]]) -> None:
     """A finished run's records end with its last record."""
-    with folder.records.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-        tail = file.read()
-    if not tail.endswith(b"\n") or b'"kind": "end"' not in tail[tail[:-1].rfind(b"\n") + 1 :]:
+    if not records or records[-1]["kind"] != "end":
         raise UserError("records.jsonl is half written: it lacks the last record of a finished run")
 
 

@@ -99,9 +99,19 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """All whole lines; a last one that a killed process left half written is passed over."""
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()]
+    # Not splitlines: texts may hold characters that it takes for the end of a line.
+    *whole, _ = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return [_read_line(line, number, path) for number, line in enumerate(whole, start=1)]
+
+
+def _read_line(line: str, number: int, path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: line {number} is not JSON") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{path} is damaged: line {number} is no record")
+    return record
 
 
 def replace_nan(value: Any) -> Any:
