@@ -90,6 +90,7 @@ def test_half_written_records_are_left_out_and_named(made, settings, tmp_path):
     assert any(cut.name in note for note in report.notes)
     text = report.page.read_text()
     assert broken.name in text
+    assert '<span class="spread"> [1]</span>' in text  # seeds differ now: every number tells how many it has
     details = read_details(report.page)
     assert [seed for seed, _, _ in details["cells"]["0/erm/hard"]["seeds"]] == [0]
     assert broken.name not in details["runs"]

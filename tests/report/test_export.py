@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from io import StringIO
 from statistics import fmean, stdev
@@ -59,6 +60,35 @@ def test_markdown_tells_missing_from_nothing_by_design(result):
     assert "paper **62.33**" in rows[3][1]
     assert "paper <u>45.00</u>" in rows[1][2]
     assert "2 seeds" in text
+
+
+def test_numbers_tell_their_seeds_where_these_differ(result):
+    assert not re.search(r"\[\d\]", write_markdown(result))
+    whole = result.cell("erm", "easy")
+    cells = {**result.cells, ("erm", "easy"): replace(whole, values=whole.values[:1])}
+    text = write_markdown(replace(result, cells=cells))
+    assert f"{whole.values[0].value:.1f} [1]" in text
+    assert text.count(" [2]") == 5
+    assert "over 1 to 2 seeds (how many in brackets)" in text
+    assert write_latex(replace(result, cells=cells)).count(" [2]") == 5
+
+
+def test_numbers_the_paper_quotes_are_marked(result):
+    assert "°" not in write_markdown(result)
+    whole = result.cell("stablenet", "easy")
+    quoted = replace(whole, paper=replace(whole.paper, status="quoted"))
+    quoting = replace(result, cells={**result.cells, ("stablenet", "easy"): quoted})
+    assert "(paper **62.33**°, " in write_markdown(quoting)
+    assert "° the paper quotes this number from elsewhere" in write_markdown(quoting)
+    assert r"\textbf{62.33}$^\circ$" in write_latex(quoting)
+
+
+def test_csv_tells_what_a_row_is(result):
+    far = replace(result.rows[0], method="far")
+    rows = list(csv.DictReader(StringIO(write_csv(replace(result, rows=(far, *result.rows[1:]))))))
+    assert "not public" in rows[0]["approximation"]
+    assert rows[0]["domain_labels"] == "yes"
+    assert (rows[-1]["approximation"], rows[-1]["domain_labels"]) == ("", "no")
 
 
 def test_latex_is_balanced_and_escaped(result):

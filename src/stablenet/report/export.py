@@ -13,6 +13,7 @@ from stablenet.report.gather import shown_rows
 from stablenet.report.numbers import (
     BY_DESIGN,
     MISSING,
+    differ_in_seeds,
     name_column,
     name_row,
     rank_cells,
@@ -21,6 +22,7 @@ from stablenet.report.numbers import (
     write_spread,
 )
 
+QUOTED = "°"  # behind a number of the paper that it took from elsewhere
 _LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -30,18 +32,18 @@ _LATEX = str.maketrans(
 def write_markdown(result: BenchResult) -> str:
     """Measured numbers with the paper's beside them."""
     rows, columns = shown_rows(result), result.columns
-    ranks = rank_cells(result, rows)
+    ranks, counted = rank_cells(result, rows), differ_in_seeds(result.cells.values())
     lines = [f"### {result.table.title}", "", result.table.caption, ""]
     lines.append("| method | " + " | ".join(_pipe(name_column(column)) for column in columns) + " |")
     lines.append("|---|" + "---:|" * len(columns))
     for row in rows:
-        cells = [_mark_cell(result.cell(row.id, c.id), ranks.get((row.id, c.id), 0)) for c in columns]
+        cells = [_mark_cell(result.cell(row.id, c.id), ranks.get((row.id, c.id), 0), counted) for c in columns]
         lines.append(f"| {_pipe(name_row(row))} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", _explain(result) + "."]) + "\n"
 
 
-def _mark_cell(cell: Cell, rank: int) -> str:
-    text = {1: "**{}**", 2: "<u>{}</u>"}.get(rank, "{}").format(_measured(cell))
+def _mark_cell(cell: Cell, rank: int, counted: bool) -> str:
+    text = {1: "**{}**", 2: "<u>{}</u>"}.get(rank, "{}").format(_measured(cell, counted))
     paper = _paper(cell.paper, "**{}**", "<u>{}</u>")
     if paper and cell.difference is not None:
         return f"{text} (paper {paper}, {write_points(cell.difference)})"
@@ -55,7 +57,7 @@ def _pipe(text: str) -> str:
 def write_latex(result: BenchResult) -> str:
     """A `booktabs` table; below every row of the paper its printed numbers."""
     rows, columns = shown_rows(result), result.columns
-    ranks = rank_cells(result, rows)
+    ranks, counted = rank_cells(result, rows), differ_in_seeds(result.cells.values())
     lines = [r"\begin{table}[ht]", r"\centering", rf"\caption{{{_tex(result.table.title)}. {_tex(_explain(result))}.}}"]
     lines += [rf"\label{{{result.table.label or 'tab:' + result.table.name}-measured}}"]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
@@ -65,24 +67,24 @@ def write_latex(result: BenchResult) -> str:
     lines.append(" & ".join(["Method", *(_tex(column.title) for column in columns)]) + r" \\ \midrule")
     for row in rows:
         cells = [result.cell(row.id, column.id) for column in columns]
-        texts = [_tex_cell(cell, ranks.get((row.id, cell.column), 0)) for cell in cells]
+        texts = [_tex_cell(cell, ranks.get((row.id, cell.column), 0), counted) for cell in cells]
         lines.append(" & ".join([_tex(name_row(row)), *texts]) + r" \\")
         if any(_paper(cell.paper) for cell in cells):
-            printed = [
-                _paper(cell.paper, r"\textbf{{{}}}", r"\underline{{{}}}").replace(BY_DESIGN, "--") for cell in cells
-            ]
+            printed = [_tex(_paper(cell.paper, r"\textbf{{{}}}", r"\underline{{{}}}"), ready=True) for cell in cells]
             lines.append(" & ".join([r"\quad\small paper", *(rf"\small {text}" for text in printed)]) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
-def _tex_cell(cell: Cell, rank: int) -> str:
-    text = _measured(cell).replace(" ± ", r" $\pm$ ").replace(BY_DESIGN, "--").replace(MISSING, r"\textit{missing}")
+def _tex_cell(cell: Cell, rank: int, counted: bool) -> str:
+    text = _tex(_measured(cell, counted)).replace(MISSING, r"\textit{missing}")
     return {1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}.get(rank, "{}").format(text)
 
 
-def _tex(text: str) -> str:
-    return text.translate(_LATEX).replace("−", "$-$").replace("±", r"$\pm$").replace("–", "--")
+def _tex(text: str, ready: bool = False) -> str:
+    """ready: LaTeX already, but for its signs."""
+    text = text if ready else text.translate(_LATEX)
+    return text.replace("−", "$-$").replace("±", r"$\pm$").replace("–", "--").replace(QUOTED, r"$^\circ$")
 
 
 def write_csv(result: BenchResult) -> str:
@@ -102,6 +104,8 @@ def _describe(result: BenchResult, row: Row, column: Column) -> dict[str, Any]:
         "table": result.table.name,
         "row": row.id,
         "method": row.method,
+        "domain_labels": "yes" if row.needs_domains else "no",
+        "approximation": row.approximation,
         "column": column.id,
         "group": column.group,
         "state": cell.state,
@@ -123,10 +127,10 @@ def _describe(result: BenchResult, row: Row, column: Column) -> dict[str, Any]:
 FORMATS: dict[str, Callable[[BenchResult], str]] = {"md": write_markdown, "tex": write_latex, "csv": write_csv}
 
 
-def _measured(cell: Cell) -> str:
+def _measured(cell: Cell, counted: bool) -> str:
     if cell.state == "by-design":
         return BY_DESIGN
-    return write_spread(cell) if cell.values else MISSING
+    return write_spread(cell, counted) if cell.values else MISSING
 
 
 def _paper(number: PaperNumber, best: str = "{}", second: str = "{}") -> str:
@@ -136,13 +140,15 @@ def _paper(number: PaperNumber, best: str = "{}", second: str = "{}") -> str:
     if number.value is None:
         return ""
     text = f"{number.value:.2f}"
-    return best.format(text) if number.best else second.format(text) if number.second else text
+    marked = best.format(text) if number.best else second.format(text) if number.second else text
+    return marked + (QUOTED if number.status == "quoted" else "")
 
 
 def _explain(result: BenchResult) -> str:
-    seeds = write_seeds(list(result.cells.values()))
-    marked = any(row.needs_domains for row in shown_rows(result))
-    return (
-        f"Accuracy in %, mean ± sample standard deviation over {seeds}; epoch chosen by {result.rule}"
-        f"{'; * learns from domain labels' if marked else ''}"
-    )
+    cells = list(result.cells.values())
+    told = f"Accuracy in %, mean ± sample standard deviation over {write_seeds(cells)}"
+    told += " (how many in brackets)" if differ_in_seeds(cells) else ""
+    told += f"; epoch chosen by {result.rule}"
+    told += "; * learns from domain labels" if any(row.needs_domains for row in shown_rows(result)) else ""
+    quoted = any(cell.paper.status == "quoted" for cell in cells)
+    return told + (f"; {QUOTED} the paper quotes this number from elsewhere" if quoted else "")

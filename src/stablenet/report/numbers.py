@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from stablenet.bench import BenchResult, Cell, Column, Row
 
@@ -20,11 +20,11 @@ def write_points(value: float) -> str:
     return f"{value:+.1f}".replace("-", MINUS)
 
 
-def write_spread(cell: Cell) -> str:
-    """ "93.1 ± 0.4", without the spread where there is one seed only."""
+def write_spread(cell: Cell, counted: bool = False) -> str:
+    """ "93.1 ± 0.4", without the spread where there is one seed only; counted: "93.1 ± 0.4 [3]", with the seeds."""
     assert cell.mean is not None
     spread = "" if cell.deviation is None else f" ± {write_share(cell.deviation)}"
-    return write_share(cell.mean) + spread
+    return write_share(cell.mean) + spread + (f" [{cell.count}]" if counted else "")
 
 
 def rank_cells(result: BenchResult, rows: Sequence[Row]) -> Mapping[tuple[str, str], int]:
@@ -50,6 +50,11 @@ def name_row(row: Row) -> str:
     """* for domain labels; what only approximates its method says so."""
     name = f"{row.title}*" if row.needs_domains else row.title
     return f"{name} (approximation)" if row.approximation else name
+
+
+def differ_in_seeds(cells: Iterable[Cell]) -> bool:
+    """Whether single numbers have to say how many seeds are behind them."""
+    return len({cell.count for cell in cells if cell.values}) > 1
 
 
 def write_seeds(cells: Sequence[Cell]) -> str:

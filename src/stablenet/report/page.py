@@ -20,7 +20,7 @@ from stablenet.report.details import gather_details, name_cell
 from stablenet.report.export import FORMATS
 from stablenet.report.gather import Gathered, ReportSettings, has_runs, shown_rows
 from stablenet.report.inside import Inside, WeighedRun
-from stablenet.report.numbers import name_row, rank_cells, write_points, write_seeds, write_share
+from stablenet.report.numbers import differ_in_seeds, name_row, rank_cells, write_points, write_seeds, write_share
 from stablenet.report.verdict import write_verdict
 
 _FULL = 5.0  # points of difference to the paper that are shown in full colour
@@ -55,6 +55,7 @@ class Chart:
 @dataclass(frozen=True)
 class ShownTable:
     """groups: name and number of columns.   along: accuracy against what the columns stand for.
+    counted: every number tells its seeds, because they differ.
     files: ending and data URI.   empty: nobody has run anything of it.
     """
 
@@ -63,6 +64,7 @@ class ShownTable:
     rows: tuple[ShownRow, ...]
     groups: tuple[tuple[str, int], ...]
     seeds: str
+    counted: bool
     paired: tuple[Chart, ...]
     further: tuple[Chart, ...]
     along: Chart | None
@@ -119,6 +121,7 @@ def _show_table(number: int, result: BenchResult, reader: CurveReader) -> ShownT
         rows=shown,
         groups=_count_groups(result.columns),
         seeds=write_seeds(cells),
+        counted=differ_in_seeds(cells),
         paired=drawn[:_FEW] if len(drawn) <= _FEW else drawn[:2],
         further=() if len(drawn) <= _FEW else drawn[2:],
         along=None if along is None else Chart(result.table.x_title, Markup(along)),
