@@ -3,10 +3,12 @@
 import json
 import shutil
 import socket
+import struct
 import threading
 import time
 from dataclasses import replace
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 
 from stablenet.cli.main import app
 from stablenet.errors import UserError
-from stablenet.report.serve import Watch, take_state
+from stablenet.report.serve import HOST, Watch, take_state
 from tests.report.made import copy_runs
 
 
@@ -58,6 +60,18 @@ def test_the_page_is_served_with_its_refreshing(watching, own):
     assert text.rstrip().endswith("</html>")
     with pytest.raises(HTTPError):
         fetch(watching.url + "etc/passwd")
+
+
+def test_a_closed_tab_is_no_error(watching, capfd):
+    """A reader who goes while a page larger than all buffers is on its way."""
+    watching._served = ("large", b"x" * 30_000_000)
+    with socket.create_connection((HOST, urlsplit(watching.url).port)) as reader:
+        reader.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        reader.recv(10)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # without a goodbye
+    assert fetch(watching.url + "stamp") == "large"
+    wait_for(lambda: not any("process_request" in thread.name for thread in threading.enumerate()))
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_new_run_comes_onto_the_page(watching, own):

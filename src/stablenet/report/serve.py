@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -124,8 +125,9 @@ def _bind(port: int, watch: Watch) -> ThreadingHTTPServer:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):  # whoever closed the tab no longer wants it
+                self.end_headers()
+                self.wfile.write(content)
 
         def log_message(self, *args: object) -> None:
             """The terminal tells of pages, not of requests."""
