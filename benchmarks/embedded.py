@@ -34,6 +34,7 @@ from stablenet.evaluation.selection import DEFAULT_RULE
 
 RECIPE, REFERENCE = "embedded-dr0.9", "erm"
 BAR = 3.0  # points of source validation that a method may lie below ERM
+APPROXIMATED = [name for name in ALGORITHMS if ALGORITHMS[name].approximation]  # said wherever they are shown
 AVERAGED = ("train.averaging=swad",)
 # D-SAM needs residual blocks, and trains a module on each background alone, which must hold every class: a ResNet and
 # three backgrounds, as many as PACS has source domains, any digit on any of them, and ERM likewise.
@@ -123,9 +124,10 @@ def show(found: dict[str, Any]) -> list[str]:
         gap = mean(each, "validation") - mean(found[each["beside"]], "validation")
         bar = "" if name == each["beside"] else "holds" if gap >= -BAR else "**BROKEN**"
         shown = "" if name == each["beside"] else f"{gap:+.1f}"
+        note = each["note"] or "an approximation" * (name in APPROXIMATED)
         lines.append(
             f"| {name}{'*' * each['uses_domains']} | {spread(each, 'validation')} | {shown} | {bar} | "
-            f"{spread(each, 'target')} | {each['seeds'][0]['epochs']} | {each['note']} |"
+            f"{spread(each, 'target')} | {each['seeds'][0]['epochs']} | {note} |"
         )
     lines += [f"\n- {name} was refused: {each['refused']}." for name, each in found.items() if "refused" in each]
     return lines

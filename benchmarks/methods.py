@@ -43,6 +43,7 @@ from stablenet.errors import UserError
 REFERENCE = "erm"
 BARS = {"focal": 1.02, "jigen": 1.3, "rsc": 2.8, "dg-mmld": 1.3}  # largest allowed cost
 CLASSES, DOMAINS = 7, 3
+APPROXIMATED = [name for name in ALGORITHMS if ALGORITHMS[name].approximation]  # said wherever they are shown
 EPOCHS, EPOCH = 30, 15  # of a made-up run, and the one that is timed
 
 
@@ -243,7 +244,7 @@ def show(machine: dict[str, Any], rows: list[dict[str, Any]], refused: dict[str,
         lines.append(
             f"| {row['name']}{'*' * row['uses_domains']} | {row['milliseconds']:.1f} | {row['cost']:.2f} | "
             f"{row['least']:.2f} – {row['most']:.2f} | {bar} | {before} | "
-            f"{row['note']} |"
+            f"{row['note'] or 'an approximation' * (row['name'] in APPROXIMATED)} |"
         )
     lines += ["", f"\\* learns from domain labels. The set is {machine['images']} made-up images."]
     lines += [f"- {name} is not timed: {reason}." for name, reason in refused.items()]
