@@ -41,4 +41,4 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"unknown {kind} {name!r}: {hint}known are {', '.join(names)}"
+    return f"unknown {kind} {name!r}: {hint}" + (f"known are {', '.join(names)}" if names else "there is none")

@@ -151,7 +151,7 @@ def test_a_method_names_all_its_rows_whatever_they_are_called(made):
 
 def test_mistakes_are_found_before_anything_starts(made, tmp_path):
     row = replace(made.table.rows[0], parameters={"gamma": 2})
-    with pytest.raises(UserError, match=r"method\.parameters\.gamma"):
+    with pytest.raises(UserError, match=r"unknown setting 'method\.parameters\.gamma': there is none"):
         make_plan(replace(made.table, rows=(row,)), tmp_path, Choice())
     with pytest.raises(UserError, match="did you mean 'most'"):
         make_plan(made.table, tmp_path, Choice(columns=("mist",)))

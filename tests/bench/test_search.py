@@ -105,6 +105,14 @@ def test_a_search_without_a_single_good_trial_is_no_choice(bench, settings, tmp_
     assert read_record(tmp_path / "none", bench.table) == {}
 
 
+def test_a_method_that_fails_takes_no_other_with_it(bench, settings):
+    """D-SAM refuses the network; what was chosen for those before and behind it stands in the record."""
+    choice = Choice(columns=("most",), methods=("d-sam", "erm"))
+    with pytest.raises(UserError, match="every trial of d-sam in bars failed"):
+        search(bench.table, bench.runs, choice, settings, HereExecutor(), print)
+    assert list(read_record(bench.runs, bench.table)["search"]) == ["erm"]
+
+
 def test_a_failed_trial_is_not_chosen(bench, settings):
     (found, _) = search(bench.table, bench.runs, ONE_COLUMN, settings, RefusingExecutor(), print)
     assert [trial.score is None for trial in found.trials] == [False, True, True]

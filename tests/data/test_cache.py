@@ -146,7 +146,8 @@ def _break_three(tree):
 
 def test_all_bad_images_are_listed_at_once(tree, place):
     broken = _break_three(tree)
-    with pytest.raises(UserError, match=r"3 of 20 images of tree cannot be decoded.*--skip-bad") as caught:
+    command = r"`stablenet data prepare tree --skip-bad`"
+    with pytest.raises(UserError, match=rf"3 of 20 images of tree cannot be decoded.*{command}") as caught:
         prepare(_read_table(tree), place)
     assert all(name in str(caught.value) for name in broken)
     assert list(place.parent.glob("[!.]*")) == []
@@ -163,8 +164,20 @@ def test_skipping_bad_images_records_them_and_closes_the_gaps(tree, place):
     np.testing.assert_array_equal(store.pixels.numpy(), _expected(kept))
     store.verify()
     assert not prepare(table, place, skip_bad=True).made
+    assert not prepare(table, place, accept_gaps=True).made
     with pytest.raises(UserError, match="3 of 20"):
         prepare(table, place)
+
+
+def test_accepted_gaps_are_those_of_an_up_to_date_store_alone(tree, place):
+    broken = _break_three(tree)
+    table = _read_table(tree)
+    with pytest.raises(UserError, match="3 of 20"):
+        prepare(table, place, accept_gaps=True)
+    prepare(table, place, skip_bad=True)
+    (tree / broken[0]).write_bytes(b"broken in another way")
+    with pytest.raises(UserError, match="3 of 20"):
+        prepare(table, place, accept_gaps=True)
 
 
 def test_nothing_readable_is_an_error_even_when_skipping(tree, place):

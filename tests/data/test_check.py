@@ -114,6 +114,15 @@ def test_wrong_proportions_are_found(pacs: ImageTable) -> None:
     assert "class proportions of the dominant domain" in failing(edit(manifest, cartoons, label=5))
 
 
+def test_a_minor_domain_without_an_image_is_found(pacs: ImageTable) -> None:
+    manifest = split_table(pacs, "unbalanced", 0, target="photo", published=False, validation=0.0)
+    without = replace(manifest, rows=manifest.rows[manifest.rows["domain"] != manifest.domains.index("cartoon")])
+    findings = {finding.name: finding for finding in check_manifest(without)}
+    found = findings["class proportions of the dominant domain"]
+    assert not found.holds
+    assert found.detail.endswith("; no image of cartoon")
+
+
 def test_a_flexible_domain_in_both_is_found(pacs: ImageTable) -> None:
     manifest = split_table(pacs, "flexible", 0, published=False)
     moved = edit(manifest, first(manifest, "test"), part="train")

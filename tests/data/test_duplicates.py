@@ -33,3 +33,12 @@ def test_equal_sizes_alone_are_no_copies(write_files: Callable[..., Path]) -> No
     table = read_source("folder", write_files(["n/cat/1.png", "s/cat/1.png", "s/cat/2.png"]))
     assert len({(table.root / path).stat().st_size for path in table.rows["path"]}) == 1
     assert find_duplicates(table.rows, fingerprint_files(table)) == []
+
+
+def test_a_link_that_leads_nowhere_is_no_copy(write_files: Callable[..., Path]) -> None:
+    root = write_files(["n/cat/1.png", "s/cat/1.png"])
+    (root / "s/cat/2.png").symlink_to(root / "gone.png")
+    (root / "n/cat/2.png").symlink_to(root / "gone.png")
+    table = read_source("folder", root)
+    assert len(table.rows) == 4
+    assert find_duplicates(table.rows, fingerprint_files(table)) == []

@@ -11,6 +11,7 @@ from stablenet.engine.config import TrainConfig
 from stablenet.engine.devices import own_random_numbers, seed_generators
 from stablenet.engine.graphs import may_graph
 from stablenet.engine.optimizers import learning_rate
+from stablenet.engine.records import validation_rank
 from stablenet.engine.totals import Totals
 from stablenet.evaluation.metrics import Tally
 from stablenet.models import build_network
@@ -127,3 +128,13 @@ def test_tally_under_weights_against_plain_counting():
     loss = sum(float(weights[k]) * -torch.log_softmax(logits[k], 0)[y[k]].item() for k in range(50))
     assert found["weighted_accuracy"] == pytest.approx(right / total)
     assert found["weighted_loss"] == pytest.approx(loss / total, rel=1e-5)
+    assert found["weighted_count"] == pytest.approx(total**2 / sum(w**2 for w in weights.tolist()))
+
+
+def test_less_than_an_effective_sample_is_told_apart_by_the_loss():
+    def rank(accuracy, loss):
+        figures = {"weighted_accuracy": accuracy, "weighted_loss": loss, "weighted_count": 80.0}
+        return validation_rank({"validation": {"accuracy": 1 - accuracy, "loss": -loss, **figures}})
+
+    assert rank(0.912, 0.29) > rank(0.915, 0.47)
+    assert rank(0.94, 0.47) > rank(0.915, 0.29)

@@ -108,9 +108,11 @@ def search(
     folders = {each.run.hash: each.folder for each in planned}
     scored = [replace(found, trials=tuple(_score(trial, folders) for trial in found.trials)) for found in searches]
     for found in scored:
-        if found.best is None:
-            raise UserError(f"every trial of {found.row.id} in {found.group or table.name} failed: look at their runs")
-        record_search(runs, table, found.row.id, found.group, _describe(found, settings))
+        if found.best is not None:
+            record_search(runs, table, found.row.id, found.group, _describe(found, settings))
+    failed = [f"{found.row.id} in {found.group or table.name}" for found in scored if found.best is None]
+    if failed:
+        raise UserError(f"every trial of {', '.join(failed)} failed: look at their runs; the others are in the record")
     return scored
 
 

@@ -49,6 +49,7 @@ def prepare(
     *,
     size: int | None = None,
     skip_bad: bool = False,
+    accept_gaps: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
@@ -56,12 +57,13 @@ def prepare(
 
     size: side of the stored squares; None keeps the images' own size, which must then be one for all.
     skip_bad: leave out what cannot be decoded and record it; otherwise every such image is listed in one error.
+    accept_gaps: take an up-to-date store that was made with skip_bad as it is; a new one is made without gaps.
     workers: processes that decode; None starts one per core. A small set is decoded in this process.
     """
     _check_place(table, path)
     workers = workers or os.cpu_count() or 1
     with lock(path):
-        current, replaced = _find_current(table, path, size, skip_bad)
+        current, replaced = _find_current(table, path, size, skip_bad or accept_gaps)
         if current is not None:
             return Prepared(current, made=False)
         shape = (size, size) if size else _first_size(table)
@@ -79,7 +81,7 @@ def _check_place(table: ImageTable, path: Path) -> None:
         raise UserError(f"{path} exists and is no pixel store: choose another place, or remove it")
 
 
-def _find_current(table: ImageTable, path: Path, size: int | None, skip_bad: bool) -> tuple[PixelStore | None, str]:
+def _find_current(table: ImageTable, path: Path, size: int | None, gaps: bool) -> tuple[PixelStore | None, str]:
     """The store at `path` if it can stay, else None and why an existing one cannot."""
     if not path.exists():
         return None, ""
@@ -89,7 +91,7 @@ def _find_current(table: ImageTable, path: Path, size: int | None, skip_bad: boo
         return None, str(error)
     if store.header.size != size:
         return None, f"the store there had the size {store.header.size or 'native'}"
-    if store.header.left_out and not skip_bad:
+    if store.header.left_out and not gaps:
         return None, f"the store there left out {len(store.header.left_out)} images"
     changes = store.compare(table)
     return (None, f"the source changed: {changes}") if changes else (store, "")
@@ -136,7 +138,7 @@ def _decode_table(
     good = [k for k, record in enumerate(decoded) if not record.reason]
     bad = [k for k, record in enumerate(decoded) if record.reason]
     if bad and (not skip_bad or not good):
-        raise UserError(_list_bad(table, decoded, bad))
+        raise UserError(_list_bad(table, size, decoded, bad))
     _close_gaps(folder / PIXELS, good, image_bytes)
     rows = table.rows[["id", "label", "domain"]].assign(
         stamp=stamps, content=[d.content for d in decoded], crc=[d.crc for d in decoded]
@@ -191,12 +193,13 @@ def _check_space(folder: Path, needed: int) -> None:
         )
 
 
-def _list_bad(table: ImageTable, decoded: list[Decoded], bad: list[int]) -> str:
+def _list_bad(table: ImageTable, size: int | None, decoded: list[Decoded], bad: list[int]) -> str:
+    asked = f" --size {size}" if size else ""
     lines = [f"  {table.rows['id'].iloc[k]}: {decoded[k].reason}" for k in bad]
     return "\n".join(
         [
             f"{len(bad)} of {len(decoded)} images of {table.name} cannot be decoded; mend them, "
-            "or go on without them with --skip-bad:",
+            f"or go on without them with `stablenet data prepare {table.name}{asked} --skip-bad`:",
             *lines,
         ]
     )

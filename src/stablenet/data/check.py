@@ -97,13 +97,19 @@ def _check_unbalanced(manifest: Manifest) -> list[Finding]:
     dominant = counts.loc[parameters["dominant"]]
     minors = [d for d in manifest.domains if d not in (parameters["target"], parameters["dominant"])]
     worst = 0.0
-    gaps = []
+    gaps, empty = [], []
     for name, share in zip(minors, minor_shares(parameters["ratio"], len(minors)), strict=True):
         worst = max(worst, float((counts.loc[name].to_numpy() - float(share) * dominant.to_numpy()).max()))
+        if not counts.loc[name].sum():
+            empty.append(name)
+            continue
         gap = np.abs(counts.loc[name] / counts.loc[name].sum() - dominant / dominant.sum()).max()
         gaps.append(f"{name} {gap:.1%}")
     detail = f"largest difference of a class's share: {', '.join(gaps)} (more where images are lacking)"
-    findings = [*_check_classic(manifest), Finding("class proportions of the dominant domain", worst < 1e-6, detail)]
+    detail += f"; no image of {', '.join(empty)}" if empty else ""
+    lacking = any(note.startswith("shortfall") for note in manifest.notes)
+    holds = worst < 1e-6 and (lacking or not empty)
+    findings = [*_check_classic(manifest), Finding("class proportions of the dominant domain", holds, detail)]
     if parameters["published"]:
         listed = paper.find_unbalanced(manifest.source, parameters["ratio"], parameters["target"])
         totals = {name: int(counts.loc[name].to_numpy().sum()) for name in listed.source} if listed else {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from stablenet.errors import UserError
 
@@ -37,7 +37,7 @@ def decode(data: bytes, size: tuple[int, int] | None = None) -> NDArray[np.uint8
     Resizing is bilinear with antialiasing and does not keep the proportions, as is usual in this field:
     nothing at the border is lost.
     """
-    with Image.open(BytesIO(data)) as opened:
+    with _open_image(data) as opened:
         transparent = opened.mode == "P" and "transparency" in opened.info
         image = opened.convert("RGBA").convert("RGB") if transparent else opened.convert("RGB")
     if size is not None and image.size != (size[1], size[0]):
@@ -47,5 +47,13 @@ def decode(data: bytes, size: tuple[int, int] | None = None) -> NDArray[np.uint8
 
 def read_size(data: bytes) -> tuple[int, int]:
     """Height and width from the header alone."""
-    with Image.open(BytesIO(data)) as image:
+    with _open_image(data) as image:
         return image.height, image.width
+
+
+def _open_image(data: bytes) -> Image.Image:
+    """Pillow's own message names the buffer's address in memory, which helps nobody and differs every time."""
+    try:
+        return Image.open(BytesIO(data))
+    except UnidentifiedImageError as error:
+        raise UnidentifiedImageError("no image, or of an unknown format" if data else "the file is empty") from error

@@ -23,7 +23,8 @@ RECORDS, by "kind":
     solve   what a method did between epochs: epoch, and its figures (StableNet's solve of the whole set)
     epoch   after every epoch: epoch (from 1), step, learning_rate, train {loss, accuracy, diagnostics},
             validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count, and
-            weighted_accuracy, weighted_loss where the method weighs the validation samples: they rank the epochs then},
+            weighted_accuracy, weighted_loss, weighted_count (effective samples) where the method weighs the validation
+            samples: they rank the epochs then},
             or null where the split has no validation part; per_domain only for up to 20 domains
     averaging  with `train.averaging=swad`, every `train.swad.every` steps: step, epoch, validation_loss, threshold,
             kept (first and last step averaged for certain, null before the window opens), ended

@@ -72,7 +72,9 @@ class RunData:
     def _store(self) -> PixelStore:
         assert not isinstance(self._table, ComposedTable)
         size = self._config.store_size
-        return prepare(self._table, default_store_path(self._table, size), size=size, progress=self._progress).store
+        path = default_store_path(self._table, size)
+        # Whoever made a store with gaps said so with --skip-bad; `read_part` knows what is missing.
+        return prepare(self._table, path, size=size, accept_gaps=True, progress=self._progress).store
 
 
 class Feeder:

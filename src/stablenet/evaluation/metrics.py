@@ -19,7 +19,7 @@ class Tally:
         self._shape = (num_domains, num_classes)
         self._counts = torch.zeros(2, num_domains * num_classes, dtype=torch.int64, device=device)
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._weighted = torch.zeros(3, dtype=torch.float64, device=device)  # Σw, Σw·right, Σw·loss
+        self._weighted = torch.zeros(4, dtype=torch.float64, device=device)  # Σw, Σw², Σw·right, Σw·loss
 
     def add(self, logits: Tensor, y: Tensor, domain: Tensor, weights: Tensor | None = None) -> None:
         """logits: (b, classes).   y, domain: (b,).   weights: (b,) for figures under weights beside the plain ones."""
@@ -29,7 +29,8 @@ class Tally:
         self._loss += functional.cross_entropy(logits.float(), y, reduction="sum").double()
         if weights is not None:
             losses = functional.cross_entropy(logits.float(), y, reduction="none")
-            self._weighted += torch.stack([torch.ones_like(losses), right, losses]).double() @ weights.double()
+            terms = torch.stack([torch.ones_like(losses), weights, right, losses])
+            self._weighted += terms.double() @ weights.double()
 
     def tensors(self) -> tuple[Tensor, ...]:
         """What several processes sum."""
@@ -38,7 +39,7 @@ class Tally:
     def figures(self, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
         """accuracy over all samples, mean over domains, worst (domain, class) group, per domain, per class, loss.
 
-        With weights also weighted_accuracy and weighted_loss.
+        With weights also weighted_accuracy, weighted_loss and the effective number of samples, weighted_count.
         """
         counts = self._counts.cpu().view(2, *self._shape)
         right, total = counts[0], counts[1]
@@ -54,9 +55,10 @@ class Tally:
         }
         if len(per_domain) <= MOST_DOMAINS:
             figures["per_domain"] = per_domain
-        mass, hits, losses = self._weighted.tolist()
+        mass, squares, hits, losses = self._weighted.tolist()
         if mass:
             figures |= {"weighted_accuracy": hits / mass, "weighted_loss": losses / mass}
+            figures["weighted_count"] = mass**2 / squares
         return figures
 
 

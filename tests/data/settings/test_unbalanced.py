@@ -124,6 +124,17 @@ def test_a_ratio_that_cannot_be_met_names_who_lacks_how_many(make_table: Callabl
     assert manifest.counts("test_rest").loc["t"].tolist() == [9, 8]
 
 
+def test_a_ratio_that_rounds_a_domain_away_is_refused(make_table: Callable[..., ImageTable]) -> None:
+    table = make_table("mine", ("a", "b"), dict.fromkeys("pqrt", (12, 12)))
+    with pytest.raises(UserError, match=r"50:1:1 leaves no image to q: its share of the dominant p with 24 images"):
+        split_table(table, "unbalanced", 0, target="t", ratio="50:1:1", dominant="p", allow_shortfall=True)
+    one = split_table(table, "unbalanced", 0, target="t", ratio="10:1", dominant="p", validation=0.0)
+    assert one.counts("train").loc["q"].tolist() == [1, 1]
+    chosen = {"dominant": {"a": "p", "b": "p"}, "target": {"a": ("t",), "b": ("t",)}}
+    with pytest.raises(UserError, match=r"13:1 leaves no image to a in [qr]: its share of the dominant p with 12"):
+        split_table(table, "unbalanced+flexible", 0, ratio="13:1", **chosen)
+
+
 def test_dominant_is_the_papers_or_drawn_or_chosen(pacs: ImageTable, make_table: Callable[..., ImageTable]) -> None:
     assert split_table(pacs, "unbalanced", 0, target="photo", ratio="9:1").parameters["dominant"] == "sketch"
     chosen = split_table(pacs, "unbalanced", 0, target="photo", dominant="cartoon")

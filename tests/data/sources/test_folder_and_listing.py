@@ -75,7 +75,7 @@ def test_listing(suffix: str, write_files: Callable[..., Path]) -> None:
     ("text", "message"),
     [
         ("path,label\nx.png,1\n", r"lacks the columns \['domain'\]"),
-        ("path,label,domain\n", "0 of 0 rows"),
+        ("path,label,domain\n", "has no rows: expected one per image"),
         ("path,label,domain\nx.png,,a\n", "1 of 1 rows lack a path, label or domain, first in row 1"),
         ("path,label,domain\n../x.png,1,a\n", "relative to the table's folder"),
         ("path,label,domain\n/x.png,1,a\n", "relative to the table's folder"),

@@ -40,6 +40,15 @@ def minor_count(count: int, share: Fraction) -> int:
     return count * int(1000 * share) // 1000
 
 
+def refuse_nothing(ratio: str, minor: str, count: int, dominant: str) -> None:
+    """A ratio so steep that a minor domain's share rounds down to no image is not met by leaving it out."""
+    if count == 0:
+        raise UserError(
+            f"the ratio {ratio} leaves no image to {minor}: its share of the dominant {dominant} is less than one; "
+            "lower the ratio, or choose another dominant domain"
+        )
+
+
 def floor_share(count: int, share: float) -> int:
     """The share of a count, rounded down; the share is read as the decimal it is written as."""
     return int(Fraction(str(share)) * count)

@@ -19,7 +19,14 @@ from stablenet.data.settings.assemble import (
     take,
     training_pool,
 )
-from stablenet.data.settings.counts import accept_shortfalls, minor_count, minor_shares, name_shortfalls, parse_ratio
+from stablenet.data.settings.counts import (
+    accept_shortfalls,
+    minor_count,
+    minor_shares,
+    name_shortfalls,
+    parse_ratio,
+    refuse_nothing,
+)
 from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
@@ -135,6 +142,8 @@ def _draw_plans(
         have = {domain: int(n) for domain, n in zip(table.domains, numbers, strict=True) if n}
         targets, sources = _choose_domains(table, settings, name, list(have), seed)
         wanted = _wanted(settings.ratio, sources, have)
+        for domain, count in wanted.items():
+            refuse_nothing(settings.ratio, f"{name} in {domain}", count, f"{sources[0]} with {have[sources[0]]} images")
         missing |= {f"{name} in {d}": n - have[d] for d, n in wanted.items() if n > have[d]}
         plans[name] = ClassPlan({d: min(n, have[d]) for d, n in wanted.items()}, dict.fromkeys(targets))
     return plans, accept_shortfalls(settings.ratio, missing, settings.allow_shortfall)

@@ -26,6 +26,7 @@ from stablenet.data.settings.counts import (
     minor_count,
     minor_shares,
     parse_ratio,
+    refuse_nothing,
 )
 from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
@@ -103,6 +104,7 @@ def _plan_by_ratio(table: ImageTable, settings: UnbalancedSettings, dominant: st
     minors = [domain for domain in table.domains if domain not in (settings.target, dominant)]
     for name, share in zip(minors, minor_shares(settings.ratio, len(minors)), strict=True):
         wanted = [minor_count(size, share) for size in sizes[dominant]]
+        refuse_nothing(settings.ratio, name, sum(wanted), f"{dominant} with {sum(sizes[dominant])} images")
         plan[name] = [min(pair) for pair in zip(wanted, sizes[name], strict=True)]
         for label, (want, have) in enumerate(zip(wanted, plan[name], strict=True)):
             if want > have:

@@ -48,9 +48,11 @@ def _read_rows(path: Path) -> pd.DataFrame:
 def _refuse_gaps(rows: pd.DataFrame, place: Path) -> None:
     empty = rows[list(COLUMNS)].isna() | (rows[list(COLUMNS)].astype(str) == "")
     gaps = rows.index[empty.any(axis=1)]
-    if len(rows) == 0 or len(gaps):
-        first = f", first in row {gaps[0] + 1}" if len(gaps) else ""
-        raise UserError(f"{place}: {len(gaps)} of {len(rows)} rows lack a path, label or domain{first}")
+    if rows.empty:
+        raise UserError(f"{place} has no rows: expected one per image, with {', '.join(COLUMNS)}")
+    if len(gaps):
+        first = f"first in row {gaps[0] + 1}"
+        raise UserError(f"{place}: {len(gaps)} of {len(rows)} rows lack a path, label or domain, {first}")
 
 
 def _refuse_bad_paths(paths: pd.Series[str], place: Path) -> None:
