@@ -100,7 +100,7 @@ def test_every_method_takes_its_space(made, method):
 
 
 def test_a_search_without_a_single_good_trial_is_no_choice(bench, settings, tmp_path):
-    with pytest.raises(UserError, match="every trial of erm in bars failed"):
+    with pytest.raises(UserError, match="every trial of erm in bars, stablenet in bars failed"):
         search(bench.table, tmp_path / "none", ONE_COLUMN, settings, RefusingExecutor(), print)
     assert read_record(tmp_path / "none", bench.table) == {}
 

@@ -112,7 +112,7 @@ def search(
             record_search(runs, table, found.row.id, found.group, _describe(found, settings))
     failed = [f"{found.row.id} in {found.group or table.name}" for found in scored if found.best is None]
     if failed:
-        raise UserError(f"every trial of {', '.join(failed)} failed: look at their runs; the others are in the record")
+        raise UserError(f"every trial of {', '.join(failed)} failed: look at their runs; all others are in the record")
     return scored
 
 
