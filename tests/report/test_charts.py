@@ -77,6 +77,11 @@ def test_heat_maps_shade_by_strength():
     assert len(find(svg, "rect", "h0")) == 2 + key  # the grounds of both maps
 
 
+def test_labels_of_widely_spread_weights_stand_apart():
+    labels = [node.text for node in find(maps.draw_weights(torch.tensor([0.01, 1.0, 7.9])), "text", "tick")]
+    assert [label for label in labels if label.startswith("×")] == ["×1/64", "×1/16", "×1/4", "×1", "×4"]
+
+
 def test_weights_are_counted():
     svg = maps.draw_weights(torch.tensor([0.5] * 30 + [2.5] * 10))
     heights = sorted((float(bar.get("height")) for bar in find(svg, "rect", "weights")), reverse=True)

@@ -12,6 +12,7 @@ from stablenet.report.weigh import Weighed
 WIDTH = 440
 _SIDE, _GAP, _TOP = 200, 24, 22
 _SHADES = 10  # steps of the colour, styles h0 … h9 of the page
+_MOST_LABELS = 7  # that stand beside each other
 _BARS = 24
 _LEAST = 2.0**-7  # smaller weights share the lowest bar
 
@@ -71,6 +72,8 @@ def draw_weights(weights: Tensor) -> str:
         )
     drawing.line(across(0), 8, across(0), 160, "mark")
     for power in range(low, high + 1):
+        if power % 2 and high - low > _MOST_LABELS:
+            continue  # every other one, ×1 among them
         label = f"×{2**power}" if power >= 0 else f"×1/{2**-power}"
         drawing.text(across(power), 176, label, "tick", "middle")
     drawing.text(WIDTH / 2, 193, "weight, on a logarithmic axis", "tick", "middle")
