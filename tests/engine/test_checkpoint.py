@@ -1,7 +1,10 @@
+import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, save_tensors
+from stablenet.errors import UserError
 
 
 def stepped(seed):
@@ -23,3 +26,21 @@ def test_an_optimisers_state_comes_back_in_its_parameters_layout(tmp_path):
     momentum = other.state[layer.weight]["momentum_buffer"]
     assert momentum.stride() == layer.weight.stride() != torch.empty(4, 3, 3, 3).stride()
     assert torch.equal(momentum, tensors["o/0/momentum_buffer"])
+
+
+def test_a_full_disk_as_safetensors_tells_it_is_one_sentence(tmp_path, monkeypatch):
+    def fail(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise SafetensorError(told)
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    told = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(UserError, match=r"the disk is full: .*c\.safetensors could not be written"):
+        save_tensors(tmp_path / "c.safetensors", {"a": torch.zeros(1)}, {})
+    told = "Error while serializing: I/O error: Permission denied (os error 13)"
+    with pytest.raises(PermissionError):
+        save_tensors(tmp_path / "c.safetensors", {"a": torch.zeros(1)}, {})
+    told = "anything else"
+    with pytest.raises(SafetensorError):
+        save_tensors(tmp_path / "c.safetensors", {"a": torch.zeros(1)}, {})
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,23 @@ _META = "stablenet"
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors with the JSON `meta` in the file's header."""
-    from safetensors.torch import save_file
-
     text = json.dumps({"format": FORMAT, **meta}, allow_nan=False)
     # Clones, because safetensors refuses tensors that share memory, and tied weights do.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    write_whole(path, lambda partial: save_file(copies, partial, metadata={_META: text}))
+    write_whole(path, lambda partial: _write_file(partial, copies, {_META: text}))
+
+
+def _write_file(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path, metadata=header)
+    except SafetensorError as error:  # which tells the system's error number, such as a full disk's, in words alone
+        told = re.search(r"\(os error (\d+)\)", str(error))
+        if told is None:
+            raise
+        raise OSError(int(told[1]), os.strerror(int(told[1])), str(path)) from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
