@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 
 from stablenet.data.sources import read_source
+from stablenet.data.sources.bsds500 import read_backgrounds
 from stablenet.data.sources.mnist import read_idx
+from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
 
 
@@ -96,6 +98,17 @@ def test_backgrounds_are_domains(place: str, tmp_path: Path, zip_folder: Callabl
     assert list(table.rows["domain"]) == list(range(200))
     packed = read_source("bsds500", zip_folder(root))
     assert list(packed.rows["id"]) == list(table.rows["id"])
+
+
+def test_damaged_backgrounds_are_all_named(tmp_path: Path) -> None:
+    write_backgrounds(tmp_path / "bsds500")
+    files = sorted((tmp_path / "bsds500").iterdir())
+    files[3].write_bytes(files[3].read_bytes()[:50])
+    files[8].write_bytes(b"no image")
+    table = read_source("bsds500", tmp_path)
+    assert isinstance(table, ImageTable)
+    with pytest.raises(UserError, match=rf"2 backgrounds .* {files[3].name} \(.*, {files[8].name} \(no image"):
+        read_backgrounds(table)
 
 
 def test_wrong_number_of_backgrounds(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+from stablenet.data.decode import decode
 from stablenet.data.sources.base import Download, Source
 from stablenet.data.sources.tree import IMAGE_SUFFIXES, find_tree
 from stablenet.data.table import ImageTable, make_image_table
@@ -42,12 +41,15 @@ def read(root: Path) -> ImageTable:
 
 
 def read_backgrounds(table: ImageTable) -> list[NDArray[np.uint8]]:
-    """Every image as (H, W, 3) uint8, in the order of the domains."""
-    paths = table.rows.sort_values("domain")["path"]
-    backgrounds = []
-    for path in paths:
-        with Image.open(BytesIO(table.open_bytes(path))) as image:
-            backgrounds.append(np.asarray(image.convert("RGB")))
+    """Every image as (H, W, 3) uint8, in the order of the domains; damaged ones are all named at once."""
+    backgrounds, bad = [], []
+    for path in table.rows.sort_values("domain")["path"]:
+        try:
+            backgrounds.append(decode(table.open_bytes(path)))
+        except Exception as error:  # decoders raise whatever they like on broken bytes
+            bad.append(f"{path} ({error})")
+    if bad:
+        raise UserError(f"{len(bad)} backgrounds in {table.root} cannot be decoded: {', '.join(bad)}; get them again")
     return backgrounds
 
 
