@@ -182,6 +182,7 @@ def test_nonfinite_loss_stops_names_the_batch_and_keeps_the_checkpoint(tmp_path,
         with pytest.raises(UserError, match=r"step 10.*epoch 2, batch 3") as caught:
             tiny_run(tmp_path / "run", method)
     run = load_run(tmp_path / "run")
+    assert "last good checkpoint is kept" in str(caught.value)
     assert run.status["state"] == "failed"
     assert (run.path / "checkpoint.safetensors").exists()
     if method == "erm":
@@ -189,6 +190,11 @@ def test_nonfinite_loss_stops_names_the_batch_and_keeps_the_checkpoint(tmp_path,
     assert len(epochs(run)) == 1
     resumed = tiny_run(tmp_path / "run", method, resume=True)  # the images are whole again
     assert resumed.status["state"] == "finished"
+
+
+def test_a_loss_that_is_not_finite_at_once_keeps_nothing_and_says_so(tmp_path):
+    with pytest.raises(UserError, match="training stopped, before its first checkpoint"):
+        tiny_run(tmp_path / "run", "erm", "train.learning_rate=1e30")
 
 
 def test_out_of_memory_says_what_to_try(tmp_path, monkeypatch):

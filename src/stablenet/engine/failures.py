@@ -14,12 +14,13 @@ class NonFiniteLoss(UserError):
     """A loss that is NaN or infinite."""
 
 
-def name_batch(step: int, epoch: int, batch: int, ids: list[str]) -> NonFiniteLoss:
-    """step, epoch, batch: from 1.   ids: of the batch's samples."""
+def name_batch(step: int, epoch: int, batch: int, ids: list[str], saved: bool) -> NonFiniteLoss:
+    """step, epoch, batch: from 1.   ids: of the batch's samples.   saved: whether there is a checkpoint already."""
     some = ", ".join(ids[:_FEW]) + (" …" if len(ids) > _FEW else "")
     return NonFiniteLoss(
-        f"the loss was not finite at step {step} (epoch {epoch}, batch {batch} with {some}): training stopped and the "
-        "last good checkpoint is kept; lower train.learning_rate, or look at these images"
+        f"the loss was not finite at step {step} (epoch {epoch}, batch {batch} with {some}): training stopped, "
+        f"{'the last good checkpoint is kept' if saved else 'before its first checkpoint'}; "
+        "lower train.learning_rate, or look at these images"
     )
 
 

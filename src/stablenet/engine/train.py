@@ -274,7 +274,8 @@ class Training:
         size = training.settings.batch_size
         rows = training.samples.row[order[(batch - 1) * size : batch * size]].tolist()
         ids = training.samples.pixels.ids
-        return name_batch(step, position.epoch + 1, batch, [ids[row] for row in rows])
+        saved = position.epoch > 0 or self._session.folder.checkpoint.exists()  # the thread may be writing it
+        return name_batch(step, position.epoch + 1, batch, [ids[row] for row in rows], saved)
 
     def _joined_size(self) -> int:
         """Samples of the coming batch in all processes together; only a last one may be short."""
