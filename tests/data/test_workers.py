@@ -101,7 +101,8 @@ def test_a_worker_that_is_killed_is_named(tasks):
 
 
 _UNGUARDED = """
-    import sys, time
+    import signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests started in the background inherit a deaf one
     sys.path.insert(0, {tests!r})
     print("started", flush=True)
     from pathlib import Path
