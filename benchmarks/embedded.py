@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.methods import note_approximation
 from stablenet.algorithms import ALGORITHMS
 from stablenet.engine.assemble import assemble_config
 from stablenet.engine.config import RunConfig
@@ -34,7 +35,6 @@ from stablenet.evaluation.selection import DEFAULT_RULE
 
 RECIPE, REFERENCE = "embedded-dr0.9", "erm"
 BAR = 3.0  # points of source validation that a method may lie below ERM
-APPROXIMATED = [name for name in ALGORITHMS if ALGORITHMS[name].approximation]  # said wherever they are shown
 AVERAGED = ("train.averaging=swad",)
 # D-SAM needs residual blocks, and trains a module on each background alone, which must hold every class: a ResNet and
 # three backgrounds, as many as PACS has source domains, any digit on any of them, and ERM likewise.
@@ -124,7 +124,7 @@ def show(found: dict[str, Any]) -> list[str]:
         gap = mean(each, "validation") - mean(found[each["beside"]], "validation")
         bar = "" if name == each["beside"] else "holds" if gap >= -BAR else "**BROKEN**"
         shown = "" if name == each["beside"] else f"{gap:+.1f}"
-        note = each["note"] or "an approximation" * (name in APPROXIMATED)
+        note = each["note"] or note_approximation(name)
         lines.append(
             f"| {name}{'*' * each['uses_domains']} | {spread(each, 'validation')} | {shown} | {bar} | "
             f"{spread(each, 'target')} | {each['seeds'][0]['epochs']} | {note} |"
