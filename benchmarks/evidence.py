@@ -2,7 +2,8 @@
 
     python -m benchmarks.evidence pack runs results/mnist-m/records.jsonl.gz
     python -m benchmarks.evidence unpack results/mnist-m/records.jsonl.gz runs
-    python -m benchmarks.evidence weights --recipe mnistm-dr0.9 --seeds 20,21,22 --root DATA
+    python -m benchmarks.evidence paired mnist-m runs --columns dr0.9,average --seeds 30,31,32
+    python -m benchmarks.evidence weights --recipe mnistm-dr0.9 --seeds 30,31,32 --root DATA
     python -m benchmarks.evidence figure runs docs/pictures/mnist-m.png
 
 A packed run is its config, status, records, evaluations and timing; its split and its networks are not kept: `stablenet
@@ -15,10 +16,12 @@ import argparse
 import gzip
 import json
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import torch
 
+SEEDS = "30,31,32,33,34,35,36,37,38,39"  # no search has used them
 KEPT = ("config.json", "status.json", "records.jsonl", "evaluation.jsonl", "timing.jsonl")
 
 
@@ -41,6 +44,36 @@ def unpack(packed: Path, runs: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in run["files"].items():
                 (folder / name).write_text(text)
+
+
+def show_paired(name: str, runs: Path, columns: list[str], seeds: list[int], root: Path | None) -> None:
+    """Every method of a table beside plain training, on the seeds both have."""
+    from stablenet.bench import collect, find_table
+
+    result = collect(find_table(name), runs, seeds=seeds, root=root)
+    print("| method | column | seeds | plain training | method | difference, 95 % interval | worst seed | ahead |")
+    print("|---" * 8 + "|")
+    for row in result.rows:
+        for column in (column for column in result.columns if not columns or column.id in columns):
+            ours, plain = result.cell(row.id, column.id), result.cell("erm", column.id)
+            if row.id == "erm" or ours.versus is None:
+                continue
+            told = tell_difference(ours, plain)
+            print(f"| {row.title or row.id} | {column.title or column.id} | {told} |")
+
+
+def tell_difference(ours: Any, plain: Any) -> str:
+    """Columns of one comparison, of the seeds that both cells have."""
+    versus = ours.versus
+    interval = "" if versus.low is None else f" [{versus.low:+.2f}, {versus.high:+.2f}]"
+    sides = (spread([v.value for v in cell.values if v.seed in versus.seeds]) for cell in (plain, ours))
+    ahead = f"{versus.seeds_won} of {len(versus.seeds)}"
+    figures = (*sides, f"{versus.mean:+.2f}{interval}", f"{min(versus.differences):+.2f}", ahead)
+    return " | ".join((str(len(versus.seeds)), *figures)).replace("-", "−")
+
+
+def spread(values: list[float]) -> str:
+    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def find_minority(y: torch.Tensor, domain: torch.Tensor) -> torch.Tensor:
@@ -131,15 +164,24 @@ def main() -> None:
         verb = verbs.add_parser(name)
         verb.add_argument("source", type=Path)
         verb.add_argument("out", type=Path)
-        verb.add_argument("--seeds", default="20,21,22,23,24,25,26,27,28,29")
+        verb.add_argument("--seeds", default=SEEDS)
+    verb = verbs.add_parser("paired")
+    verb.add_argument("table")
+    verb.add_argument("runs", type=Path)
+    verb.add_argument("--columns", default="")
+    verb.add_argument("--seeds", default=SEEDS)
+    verb.add_argument("--root", type=Path)
     verb = verbs.add_parser("weights")
     verb.add_argument("--recipe", default="mnistm-dr0.9")
-    verb.add_argument("--seeds", default="20,21,22,23,24,25,26,27,28,29")
+    verb.add_argument("--seeds", default=SEEDS)
     verb.add_argument("--root", type=Path)
     arguments = parser.parse_args()
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     if arguments.verb == "weights":
         show_weights(arguments.recipe, seeds, arguments.root)
+    elif arguments.verb == "paired":
+        columns = [column for column in arguments.columns.split(",") if column]
+        show_paired(arguments.table, arguments.runs, columns, seeds, arguments.root)
     elif arguments.verb == "figure":
         draw(arguments.source, arguments.out, seeds)
     else:

@@ -1,14 +1,19 @@
 """The paper's tables as data: right numbers, right marks, recipes that exist; and own tables with mistakes."""
 
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
+from stablenet.algorithms import ALGORITHMS
 from stablenet.bench.tables import find_table, list_tables
 from stablenet.engine.recipes import list_recipes
 from stablenet.errors import UserError
+from stablenet.fields import read_fields
+from stablenet.weighting import DatasetWeighting, StableWeighting
 from tests.bench.small import TABLE, write_table
 
+OURS = [p for p in sorted((Path(__file__).parents[2] / "results").glob("*/*.toml")) if "[[row]]" in p.read_text()]
 TABLES = list(list_tables().values())
 # The paper's slips, kept as printed: marks that contradict the numbers, and averages their columns do not give.
 WRONG_SECOND = {
@@ -159,3 +164,16 @@ def test_unknown_tables_name_their_neighbours(tmp_path):
         find_table("clasic")
     with pytest.raises(UserError, match="cannot read the table"):
         find_table(str(tmp_path / "none.toml"))
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_tables_beside_the_results_name_what_exists(path):
+    table = find_table(str(path))
+    assert {column.recipe for column in table.columns if column.recipe} <= set(list_recipes())
+    assert "erm" in {row.method for row in table.rows}
+    for row in table.rows:
+        settings = read_fields(ALGORITHMS[row.method].settings_type, row.parameters)
+        if row.method == "stablenet" and settings.solves_whole_set:
+            DatasetWeighting(8, settings.preset, **settings.overrides)
+        elif row.method == "stablenet":
+            StableWeighting(settings.preset, **settings.overrides)
