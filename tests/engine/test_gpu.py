@@ -41,7 +41,9 @@ def session_of(run):
 
 @pytest.mark.parametrize("method", [name for name in ALGORITHMS if ALGORITHMS[name].one_plain_pass])
 def test_graphs_change_nothing(tmp_path, method):
-    eager, graphed = (gpu_run(tmp_path / str(g), method, *EXACT, graphs=g) for g in (False, True))
+    # A small rate: without dropout, some methods leave the numbers' range at the usual one, graphed or not.
+    settings = (*EXACT, "train.learning_rate=0.002")
+    eager, graphed = (gpu_run(tmp_path / str(g), method, *settings, graphs=g) for g in (False, True))
     assert session_of(graphed)["cuda_graphs"]
     assert not session_of(eager)["cuda_graphs"]
     assert losses(graphed) == pytest.approx(losses(eager), rel=2e-2)
