@@ -85,7 +85,17 @@ def find_minority(y: torch.Tensor, domain: torch.Tensor) -> torch.Tensor:
     return minority
 
 
-def weigh(recipe: str, seed: int, root: Path | None) -> dict[str, float]:
+def measure_tie(w: torch.Tensor, y: torch.Tensor, domain: torch.Tensor) -> float:
+    """How much context and label tell of each other under the weights: Cramér's V², from 0 to 1.   all: (n,)."""
+    label, context = (codes.unique(return_inverse=True)[1] for codes in (y, domain))
+    shape = int(label.max()) + 1, int(context.max()) + 1
+    joint = torch.zeros(shape, dtype=torch.float64).index_put_((label, context), w.double(), accumulate=True)
+    joint = joint / joint.sum()
+    apart = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+    return float(((joint - apart).square() / apart.clamp_min(1e-12)).sum()) / (min(shape) - 1)
+
+
+def weigh(recipe: str, seed: int, root: Path | None, settings: list[str]) -> dict[str, float]:
     """The weights a StableNet run of the recipe starts with, by context."""
     from stablenet.engine.assemble import assemble_config
     from stablenet.engine.devices import start_fabric
@@ -94,7 +104,7 @@ def weigh(recipe: str, seed: int, root: Path | None) -> dict[str, float]:
     from stablenet.engine.session import Runtime, build_session
     from stablenet.weighting import effective_sample_size
 
-    config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}"])
+    config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}", *settings])
     data = RunData(config.data, make_manifest(config, root), root)
     session = build_session(config, Runtime(root=root), start_fabric("cpu", "auto"), RunFolder(Path("unused")), data)
     told = session.algorithm.start_epoch(0, session.training_set)
@@ -105,11 +115,13 @@ def weigh(recipe: str, seed: int, root: Path | None) -> dict[str, float]:
         name: float(effective_sample_size(w[rows])) / int(rows.sum())
         for name, rows in (("minority_ess", minority), ("majority_ess", ~minority))
     }
-    return {"minority_weight": float(w[minority].mean()), "majority_weight": float(w[~minority].mean()), **ess, **told}
+    means = {"minority_weight": float(w[minority].mean()), "majority_weight": float(w[~minority].mean())}
+    ties = [measure_tie(weights, samples.y, samples.domain) for weights in (torch.ones_like(w), w)]
+    return {**means, **ess, **told, "tie_before": ties[0], "tie_after": ties[1]}
 
 
-def show_weights(recipe: str, seeds: list[int], root: Path | None) -> None:
-    rows = [weigh(recipe, seed, root) for seed in seeds]
+def show_weights(recipe: str, seeds: list[int], root: Path | None, settings: list[str]) -> None:
+    rows = [weigh(recipe, seed, root, settings) for seed in seeds]
     names = list(rows[0])
     print("| seed | " + " | ".join(name.replace("_", " ") for name in names) + " |")
     print("|---" * (len(names) + 1) + "|")
@@ -173,12 +185,13 @@ def main() -> None:
     verb.add_argument("--root", type=Path)
     verb = verbs.add_parser("weights")
     verb.add_argument("--recipe", default="mnistm-dr0.9")
+    verb.add_argument("--set", action="append", default=[], help="a setting of the run, as model.name=resnet50")
     verb.add_argument("--seeds", default=SEEDS)
     verb.add_argument("--root", type=Path)
     arguments = parser.parse_args()
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     if arguments.verb == "weights":
-        show_weights(arguments.recipe, seeds, arguments.root)
+        show_weights(arguments.recipe, seeds, arguments.root, arguments.set)
     elif arguments.verb == "paired":
         columns = [column for column in arguments.columns.split(",") if column]
         show_paired(arguments.table, arguments.runs, columns, seeds, arguments.root)

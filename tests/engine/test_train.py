@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from stablenet.data.pipeline import Loader
 from stablenet.engine import parts, state
@@ -16,7 +16,9 @@ from stablenet.engine.session import EngineStepper, begin_again
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
 from stablenet.evaluation.metrics import Tally
+from stablenet.models import build_network
 from stablenet.weighting import solve_dataset
+from stablenet.weighting.dataset import PRETRAINED_PENALTY
 from tests.engine.tiny import STABLENET, tiny_config, tiny_run
 
 GOLDEN = (
@@ -280,6 +282,19 @@ def test_the_recommended_weights_are_solved_once_and_grow(tmp_path):
     assert shares[0] == [1.0] * len(shares[0])  # ones at first
     means = [sum(share) / len(share) for share in shares]
     assert 1.0 > means[1] > means[2]
+
+
+def test_a_pretrained_body_is_weighed_with_more_care(tmp_path):
+    file = tmp_path / "w.safetensors"
+    save_file(build_network("paper-cnn", 3, parameters={"image_size": 12}).body.state_dict(), file)
+    start = ("stablenet", f"model.pretrained={file}")
+    careful = tiny_run(tmp_path / "careful", *start)
+    named = tiny_run(tmp_path / "named", *start, f"method.parameters.overrides.penalty={PRETRAINED_PENALTY}")
+    bold = tiny_run(tmp_path / "bold", *start, "method.parameters.overrides.penalty=0.0006")
+    solves = [[r for r in run.records if r["kind"] == "solve"] for run in (careful, named, bold)]
+    assert solves[0] == solves[1]
+    assert read(careful.path, "last.safetensors") == read(named.path, "last.safetensors")
+    assert solves[0][0]["ess_ratio"] > solves[2][0]["ess_ratio"]
 
 
 def test_epochs_are_ranked_under_weights_of_the_validation_samples(tmp_path):

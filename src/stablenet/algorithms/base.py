@@ -38,6 +38,7 @@ class Context:
     """What a method may know of the run. num_samples: rows of the training part; a batch's index lies below it.
 
     num_validation: rows of the validation part, 0 where the split has none.
+    pretrained: whether the body starts from weights that were trained on other images.
     num_domains: of the whole split, targets included; a batch's domain lies below it.
     training_domains: those that training samples come from, rising.
     """
@@ -49,9 +50,10 @@ class Context:
     seed: int
     training_domains: tuple[int, ...] = (0,)
     num_validation: int = 0
+    pretrained: bool = False
 
     @classmethod
-    def of_split(cls, manifest: Manifest, epochs: int, seed: int) -> Context:
+    def of_split(cls, manifest: Manifest, epochs: int, seed: int, pretrained: bool) -> Context:
         """Of a run over a split."""
         return cls(
             num_classes=len(manifest.classes),
@@ -61,6 +63,7 @@ class Context:
             seed=seed,
             training_domains=manifest.domains_of("train"),
             num_validation=len(manifest.part("validation")),
+            pretrained=pretrained,
         )
 
 

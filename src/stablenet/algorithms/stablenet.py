@@ -14,6 +14,7 @@ from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.weighting import DatasetWeighting, Solution, StableWeighting, effective_sample_size
+from stablenet.weighting.dataset import PRETRAINED_PENALTY
 
 SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
 
@@ -32,7 +33,8 @@ class StableNetSettings:
     validation: with solve="dataset", epochs are ranked by source validation under weights that are solved for the
         validation samples as for training, because plain accuracy there prefers a network that uses the context;
         "plain" ranks by that nevertheless. Plain figures are recorded in both cases.
-    overrides: any field of `WeightingSettings`; the weighting's seed is the run's unless given.
+    overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's, and the penalty of
+        `recommended` is larger for a pretrained body (`PRETRAINED_PENALTY`).
     """
 
     preset: str = "recommended"
@@ -63,6 +65,11 @@ class StableNetSettings:
         """`recommended` is made for it, the paper's presets for batches."""
         return (self.solve or ("dataset" if self.preset == "recommended" else "batch")) == "dataset"
 
+    @property
+    def spares_pretrained(self) -> bool:
+        """The preset made for the whole set, as long as its penalty means the same."""
+        return self.preset == "recommended" and self.solves_whole_set and "objective" not in self.overrides
+
 
 class StableNet(Algorithm[StableNetSettings]):
     r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. overall, learning_weight).
@@ -78,7 +85,8 @@ class StableNet(Algorithm[StableNetSettings]):
         super().__init__(network, settings, context)
         self._taps = settings.taps or choose_taps(settings.preset, network)
         network.tap(self._taps, detach=True)
-        overrides = {"seed": context.seed, **settings.overrides}
+        careful = {"penalty": PRETRAINED_PENALTY} if settings.spares_pretrained and context.pretrained else {}
+        overrides = {"seed": context.seed, **careful, **settings.overrides}
         self.weighting: StableWeighting | DatasetWeighting
         if not settings.solves_whole_set:
             overrides = {"num_classes": context.num_classes, **overrides}

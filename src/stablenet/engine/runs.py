@@ -83,7 +83,8 @@ class Run:
         """What the run's method knew of it."""
         from stablenet.algorithms import Context
 
-        return Context.of_split(self.manifest, self.config.train.epochs, self.config.seed)
+        pretrained = bool(self.config.model.pretrained)
+        return Context.of_split(self.manifest, self.config.train.epochs, self.config.seed, pretrained)
 
     @property
     def transform(self) -> Transform:

@@ -182,7 +182,7 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
         parameters=model.parameters,
         root=runtime.root,
     )
-    context = Context.of_split(manifest, config.train.epochs, config.seed)
+    context = Context.of_split(manifest, config.train.epochs, config.seed, bool(config.model.pretrained))
     algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
     algorithm.check_processes(fabric.world_size)
     if device.type == "cuda":
