@@ -97,7 +97,7 @@ def test_the_preset_table_shows_every_setting_of_the_three():
     lines = StableWeighting.preset_table().splitlines()
     assert lines[0].split() == ["setting", "paper", "published", "recommended"]
     assert [line.split()[0] for line in lines[2:]] == [f.name for f in dataclasses.fields(WeightingSettings)]
-    assert "penalty 0.3 70.0 0.02" in [" ".join(line.split()) for line in lines]
+    assert "penalty 0.3 70.0 0.5" in [" ".join(line.split()) for line in lines]
 
 
 def test_presets_are_what_the_documents_say():

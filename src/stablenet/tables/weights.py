@@ -30,7 +30,7 @@ MEMORY = 10  # pairs L-BFGS keeps
 class SolveSettings:
     """How far the weights may go, and how long they are sought."""
 
-    penalty: float = 0.02  # λ·mean(w²): keeps the effective sample size up; the value of the preset `recommended`
+    penalty: float = 0.02  # λ·mean(w²): keeps the effective sample size up
     min_ess: float = 0.1  # floor of the effective sample size, as a share of the rows
     max_evaluations: int = 60
     tolerance: float = 1e-4  # stop when an iteration lowers J by less than this share

@@ -48,7 +48,7 @@ class WeightingSettings:
     pairs: Pairs = "labels"  # what is made independent: features of each other, of the label, or both
     pairing: Pairing = "all"  # all q×q functions of a pair, or the same function only, counted for i ≠ j
     objective: Objective = "relative"  # D/D(1): one penalty serves a 16-wide and a 2048-wide network; see `Objective`
-    penalty: float = 0.02  # λ·mean(w²); keeps the effective sample size up
+    penalty: float = 0.5  # λ·mean(w²); a batch and its memory are few samples: 0.02 kept networks from learning
     chance: float = 0.0  # with objective="share": λ grows by so many times the doubt; see share.py
     totals: Totals = "all"  # what the weights keep: the number of samples, or that of every class (needs a tolerance)
 
