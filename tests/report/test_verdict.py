@@ -37,6 +37,13 @@ def test_the_row_with_most_to_compare_counts_and_is_named():
     assert "the row Row 1 here" in rest
 
 
+def test_every_row_that_counts_is_named_unless_all_bear_the_plain_name():
+    plain, other = gathered((1, 0, 0)).results[0], gathered((2, 0, 0)).results[0]
+    plain.rows[0].title = "StableNet"
+    assert "the row" not in write_verdict(SimpleNamespace(results=[plain, plain], runs=[]))[1]
+    assert "the row StableNet or Row 0 here" in write_verdict(SimpleNamespace(results=[plain, other], runs=[]))[1]
+
+
 @pytest.mark.parametrize("found", [gathered((0, 0, 0)), gathered((3, 0, 0), method="rsc"), gathered()])
 def test_nothing_to_compare_is_said(found):
     head, rest = write_verdict(found)

@@ -44,8 +44,9 @@ def _compared(result: BenchResult, row: Row) -> int:
 
 
 def _name_rows(titles: list[str]) -> str:
-    named = [title for title in dict.fromkeys(titles) if title != "StableNet"]
-    return f" StableNet is the row {' or '.join(named)} here." if named else ""
+    """Which rows of the tables are meant; nothing where all bear the method's plain name."""
+    named = list(dict.fromkeys(titles))
+    return "" if named == ["StableNet"] else f" StableNet is the row {' or '.join(named)} here."
 
 
 def _plural(word: str, count: int) -> str:
