@@ -1,9 +1,11 @@
 import shutil
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from stablenet.algorithms import ALGORITHMS
 from stablenet.bench.tables import Table, find_table
 from tests.bench.small import make_runs, write_table
 
@@ -29,3 +31,13 @@ def made(tmp_path_factory) -> Bench:
 def bench(made, tmp_path) -> Bench:
     runs = shutil.copytree(made.runs, tmp_path / "runs")
     return Bench(made.table, made.file, runs)
+
+
+@pytest.fixture
+def own_methods(monkeypatch):
+    """Methods registered in the test are forgotten after it: other tests go through all methods of the package."""
+    before = set(sys.modules)
+    monkeypatch.setattr(ALGORITHMS, "_parts", dict(ALGORITHMS._parts))
+    yield
+    for name in [name for name in sys.modules if name.startswith("benchmarks.") and name not in before]:
+        del sys.modules[name]

@@ -1,7 +1,7 @@
 """The bound on what weights can win: every known context of a class weighs the same."""
 
+import pytest
 import torch
-from benchmarks.known_contexts import balance
 
 from stablenet.algorithms import ALGORITHMS, Context, build_algorithm
 from stablenet.data.pipeline import Batch
@@ -18,16 +18,21 @@ class Samples:
             yield Batch(torch.zeros(len(rows), 3, 4, 4), self.y[rows], self.domain[rows], rows)
 
 
+pytestmark = pytest.mark.usefixtures("own_methods")
 SAMPLES = Samples([0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 2, 0])
 
 
 def test_every_context_of_a_class_has_the_same_total():
+    from benchmarks.known_contexts import balance
+
     weights = torch.zeros(8)
     balance(weights, SAMPLES)
     torch.testing.assert_close(weights, torch.tensor([2 / 3, 2 / 3, 2 / 3, 2, 2 / 3, 2 / 3, 4 / 3, 4 / 3]))
 
 
 def test_weights_grow_from_ones_to_balance():
+    import benchmarks.known_contexts  # noqa: F401  (registers the method)
+
     context = Context(
         num_classes=2, num_domains=3, num_samples=8, epochs=4, seed=0, training_domains=(0, 1, 2), num_validation=8
     )
@@ -46,4 +51,6 @@ def test_weights_grow_from_ones_to_balance():
 
 
 def test_it_is_marked_as_one_that_learns_from_domains():
+    import benchmarks.known_contexts  # noqa: F401
+
     assert ALGORITHMS["known-contexts"].uses_domains

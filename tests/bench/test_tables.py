@@ -167,7 +167,7 @@ def test_unknown_tables_name_their_neighbours(tmp_path):
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_tables_beside_the_results_name_what_exists(path):
+def test_tables_beside_the_results_name_what_exists(path, own_methods):
     table = find_table(str(path))
     assert {column.recipe for column in table.columns if column.recipe} <= set(list_recipes())
     assert "erm" in {row.method for row in table.rows}
