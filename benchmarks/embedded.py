@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evidence import spread as spread_values
 from benchmarks.methods import note_approximation
 from stablenet.algorithms import ALGORITHMS
 from stablenet.engine.assemble import assemble_config
@@ -138,10 +139,7 @@ def mean(each: dict[str, Any], column: str) -> float:
 
 
 def spread(each: dict[str, Any], column: str) -> str:
-    """Mean ± sample standard deviation over seeds."""
-    values = [seed[column] for seed in each["seeds"]]
-    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.1f}{deviation}"
+    return spread_values([seed[column] for seed in each["seeds"]])
 
 
 INTRODUCTION = """# The methods side by side

@@ -73,30 +73,14 @@ def tell_difference(ours: Any, plain: Any) -> str:
 
 
 def spread(values: list[float]) -> str:
+    """Mean ± sample standard deviation."""
     return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
-def find_minority(y: torch.Tensor, domain: torch.Tensor) -> torch.Tensor:
-    """Samples outside of their class's most frequent context.   y, domain: (n,).   Returns (n,) bool."""
-    minority = torch.zeros(len(y), dtype=torch.bool)
-    for label in y.unique():
-        own = y == label
-        minority[own] = domain[own] != domain[own].mode().values
-    return minority
-
-
-def measure_tie(w: torch.Tensor, y: torch.Tensor, domain: torch.Tensor) -> float:
-    """How much context and label tell of each other under the weights: Cramér's V², from 0 to 1.   all: (n,)."""
-    label, context = (codes.unique(return_inverse=True)[1] for codes in (y, domain))
-    shape = int(label.max()) + 1, int(context.max()) + 1
-    joint = torch.zeros(shape, dtype=torch.float64).index_put_((label, context), w.double(), accumulate=True)
-    joint = joint / joint.sum()
-    apart = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
-    return float(((joint - apart).square() / apart.clamp_min(1e-12)).sum()) / (min(shape) - 1)
-
-
 def weigh(recipe: str, seed: int, root: Path | None, settings: list[str]) -> dict[str, float]:
-    """The weights a StableNet run of the recipe starts with, by context."""
+    """The weights a StableNet run of the recipe starts with, by context; tie: Cramér's V of context and label."""
+    from stablenet.diagnose.context import cramer_v, find_minority
+    from stablenet.diagnose.telling import one_hot
     from stablenet.engine.assemble import assemble_config
     from stablenet.engine.devices import start_fabric
     from stablenet.engine.folder import RunFolder
@@ -110,13 +94,15 @@ def weigh(recipe: str, seed: int, root: Path | None, settings: list[str]) -> dic
     told = session.algorithm.start_epoch(0, session.training_set)
     samples = session.training.samples
     w = session.algorithm.weighting.weights[samples.index]
-    minority = find_minority(samples.y, samples.domain)
+    where, what = one_hot(samples.domain), one_hot(samples.y)
+    minority = find_minority(where, what)
     ess = {
         name: float(effective_sample_size(w[rows])) / int(rows.sum())
         for name, rows in (("minority_ess", minority), ("majority_ess", ~minority))
     }
     means = {"minority_weight": float(w[minority].mean()), "majority_weight": float(w[~minority].mean())}
-    ties = [measure_tie(weights, samples.y, samples.domain) for weights in (torch.ones_like(w), w)]
+    tables = ((v, where.T @ (v.double()[:, None] * what)) for v in (torch.ones_like(w), w))
+    ties = [cramer_v(table.numpy(), float(effective_sample_size(v))) for v, table in tables]
     return {**means, **ess, **told, "tie_before": ties[0], "tie_after": ties[1]}
 
 

@@ -37,7 +37,7 @@ RECOMMENDED_OVERRIDES: dict[str, Any] = {
     "min_ess": 0.1,
 }
 # The first stages of a pretrained network show the object as well as its surroundings. On PACS a penalty this large
-# removes six sevenths of the dependence of domain and label that smaller ones do, at twice the effective samples.
+# removes four fifths of the dependence of domain and label that smaller ones do, at twice the effective samples.
 PRETRAINED_PENALTY = 0.04
 STATE = ("features", "labels", "seen", "weights")
 
