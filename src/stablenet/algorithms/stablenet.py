@@ -65,11 +65,6 @@ class StableNetSettings:
         """`recommended` is made for it, the paper's presets for batches."""
         return (self.solve or ("dataset" if self.preset == "recommended" else "batch")) == "dataset"
 
-    @property
-    def spares_pretrained(self) -> bool:
-        """The preset made for the whole set, as long as its penalty means the same."""
-        return self.preset == "recommended" and self.solves_whole_set and "objective" not in self.overrides
-
 
 class StableNet(Algorithm[StableNetSettings]):
     r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. overall, learning_weight).
@@ -85,7 +80,8 @@ class StableNet(Algorithm[StableNetSettings]):
         super().__init__(network, settings, context)
         self._taps = settings.taps or choose_taps(settings.preset, network)
         network.tap(self._taps, detach=True)
-        careful = {"penalty": PRETRAINED_PENALTY} if settings.spares_pretrained and context.pretrained else {}
+        spares = context.pretrained and settings.preset == "recommended" and settings.solves_whole_set
+        careful = {"penalty": PRETRAINED_PENALTY} if spares else {}
         overrides = {"seed": context.seed, **careful, **settings.overrides}
         self.weighting: StableWeighting | DatasetWeighting
         if not settings.solves_whole_set:
