@@ -1,13 +1,15 @@
 """A method that is told every sample's context: how much weights could win if they knew it.
 
-StableNet has to guess contexts from shallow features. This one reads them (a background, a domain) and gives every
-context of a class the same total weight, so that its figures bound what re-weighting can do on the same samples with
-the same network and schedule. It is named in the tables of `results/` and no part of the package.
+StableNet has to guess contexts from shallow features. This one reads them (a background, a domain), so that its
+figures tell what re-weighting can do on the same samples with the same network and schedule. It gives every context
+of a class the same total weight, or makes context and label independent, as StableNet's own solve would if the features
+were the contexts. It is named in the tables of `results/` and no part of the package.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,19 +18,30 @@ from stablenet.algorithms import ALGORITHMS, Algorithm, StepOutput
 from stablenet.algorithms.base import Context, TrainingSet, classify
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
+from stablenet.weighting import solve_dataset
+from stablenet.weighting.dataset import RECOMMENDED_OVERRIDES
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownContextsSettings:
-    """ramp: share of the epochs over which weights grow from ones, as StableNet's do."""
+    """aim: every context of a class weighs the same, or context and label become independent.
+    penalty: with aim="independence", that of uneven weights; the least makes them as independent as they can be.
+    ramp: share of the epochs over which weights grow from ones, as StableNet's do.
+    """
 
+    aim: Literal["balance", "independence"] = "balance"
+    penalty: float = RECOMMENDED_OVERRIDES["penalty"]
     ramp: float = 1 / 6
 
 
 class KnownContexts(Algorithm[KnownContextsSettings]):
-    r"""min 1/n Σ w_i·CE_i with w_i = n_c / (K_c·n_{c,k}): class c, its K_c contexts, n_{c,k} samples in context k."""
+    r"""min 1/n Σ w_i·CE_i with weights that are a function of class and context.
 
-    title = "every known context of a class weighs the same"
+    balance: w_i = n_c / (K_c·n_{c,k}): class c, its K_c contexts, n_{c,k} samples in context k.
+    independence: the weights of `recommended` with the contexts' indicators in place of a network's features.
+    """
+
+    title = "weights from known contexts"
     settings_type = KnownContextsSettings
     uses_domains = True
     several_processes = False
@@ -54,25 +67,38 @@ class KnownContexts(Algorithm[KnownContextsSettings]):
         length = self.settings.ramp * self.context.epochs
         self.strength.fill_(min(1.0, epoch / length) if length else 1.0)
         if epoch == 0:
-            balance(self.weights, training_set)
+            self._weigh(self.weights, training_set)
         return {}
 
     @torch.no_grad()
     def start_validation(self, validation_set: TrainingSet) -> None:
-        balance(self.judging, validation_set)
+        self._weigh(self.judging, validation_set)
 
     def validation_weights(self) -> Tensor | None:
         return self.judging if len(self.judging) else None
 
+    def _weigh(self, weights: Tensor, samples: TrainingSet) -> None:
+        """Fill in the weights (n,) of all samples."""
+        columns = zip(*((batch.index, batch.y, batch.domain) for batch in samples.batches()), strict=True)
+        index, y, context = (torch.cat(column) for column in columns)
+        if self.settings.aim == "balance":
+            weights[index] = balance(y, context).to(weights)
+        else:
+            weights[index] = make_independent(y, context, self.settings.penalty).to(weights)
 
-def balance(weights: Tensor, samples: TrainingSet) -> None:
-    """Fill in the weights (n,) that give every context of a class the same total, and every class its number."""
-    columns = zip(*((batch.index, batch.y, batch.domain) for batch in samples.batches()), strict=True)
-    index, y, domain = (torch.cat(column) for column in columns)
-    cells, cell = torch.stack([y, domain]).unique(dim=1, return_inverse=True)
+
+def balance(y: Tensor, context: Tensor) -> Tensor:
+    """Weights (n,) that give every context of a class the same total, and every class its number."""
+    cells, cell = torch.stack([y, context]).unique(dim=1, return_inverse=True)
     in_cell = torch.bincount(cell, minlength=cells.shape[1])
     contexts, in_class = torch.bincount(cells[0]), torch.bincount(y)
-    weights[index] = (in_class[y] / (contexts[y] * in_cell[cell])).to(weights)
+    return in_class[y] / (contexts[y] * in_cell[cell])
+
+
+def make_independent(y: Tensor, context: Tensor, penalty: float) -> Tensor:
+    """Weights (n,) under which context and label are as independent as the penalty allows."""
+    indicators = torch.nn.functional.one_hot(context.unique(return_inverse=True)[1]).float()
+    return solve_dataset(indicators, y, num_functions=0, penalty=penalty).weights
 
 
 ALGORITHMS.add("known-contexts", KnownContexts)

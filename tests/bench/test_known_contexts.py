@@ -1,4 +1,4 @@
-"""The bound on what weights can win: every known context of a class weighs the same."""
+"""What weights can win that are told every sample's context."""
 
 import pytest
 import torch
@@ -25,9 +25,28 @@ SAMPLES = Samples([0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 2, 0])
 def test_every_context_of_a_class_has_the_same_total():
     from benchmarks.known_contexts import balance
 
-    weights = torch.zeros(8)
-    balance(weights, SAMPLES)
+    weights = balance(SAMPLES.y, SAMPLES.domain)
     torch.testing.assert_close(weights, torch.tensor([2 / 3, 2 / 3, 2 / 3, 2, 2 / 3, 2 / 3, 4 / 3, 4 / 3]))
+
+
+def test_context_and_label_become_independent_where_both_classes_have_all_contexts():
+    from benchmarks.known_contexts import make_independent
+
+    y = torch.tensor([0] * 60 + [1] * 60)
+    context = torch.tensor([0] * 50 + [1] * 10 + [0] * 10 + [1] * 50)
+    weights = make_independent(y, context, penalty=1e-5)
+    shares = [float(weights[(y == c) & (context == 0)].sum() / weights[y == c].sum()) for c in (0, 1)]
+    assert shares == pytest.approx([0.5, 0.5], abs=0.01)
+    assert [float(weights[y == c].sum()) for c in (0, 1)] == pytest.approx([60, 60], abs=1e-3)
+
+
+def test_a_context_that_all_classes_have_carries_independence():
+    from benchmarks.known_contexts import make_independent
+
+    y = torch.tensor([0] * 60 + [1] * 60)
+    context = torch.tensor([0] * 40 + [1] * 20 + [2] * 40 + [1] * 20)  # only context 1 is in both
+    weights = make_independent(y, context, penalty=1e-5)
+    assert float(weights[context == 1].sum() / weights.sum()) > 0.95
 
 
 def test_weights_grow_from_ones_to_balance():
