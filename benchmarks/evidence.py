@@ -77,20 +77,26 @@ def spread(values: list[float]) -> str:
     return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
-def weigh(recipe: str, seed: int, root: Path | None, settings: list[str]) -> dict[str, float]:
-    """The weights a StableNet run of the recipe starts with, by context; tie: Cramér's V of context and label."""
-    from stablenet.diagnose.context import cramer_v, find_minority
-    from stablenet.diagnose.telling import one_hot
+def open_session(recipe: str, seed: int, root: Path | None, settings: list[str]) -> Any:
+    """A StableNet run of the recipe, ready to start, on the processor."""
     from stablenet.engine.assemble import assemble_config
     from stablenet.engine.devices import start_fabric
     from stablenet.engine.folder import RunFolder
     from stablenet.engine.parts import RunData, make_manifest
     from stablenet.engine.session import Runtime, build_session
-    from stablenet.weighting import effective_sample_size
 
     config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}", *settings])
     data = RunData(config.data, make_manifest(config, root), root)
-    session = build_session(config, Runtime(root=root), start_fabric("cpu", "auto"), RunFolder(Path("unused")), data)
+    return build_session(config, Runtime(root=root), start_fabric("cpu", "auto"), RunFolder(Path("unused")), data)
+
+
+def weigh(recipe: str, seed: int, root: Path | None, settings: list[str]) -> dict[str, float]:
+    """The weights a StableNet run of the recipe starts with, by context; tie: Cramér's V of context and label."""
+    from stablenet.diagnose.context import cramer_v, find_minority
+    from stablenet.diagnose.telling import one_hot
+    from stablenet.weighting import effective_sample_size
+
+    session = open_session(recipe, seed, root, settings)
     told = session.algorithm.start_epoch(0, session.training_set)
     samples = session.training.samples
     w = session.algorithm.weighting.weights[samples.index]
