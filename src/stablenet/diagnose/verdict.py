@@ -38,7 +38,8 @@ ENTANGLED = (
 LOOK = (
     "Look at the samples on the page first. If what a class has in common there is its surroundings, weights are a "
     "remedy; if it is the class itself (a ripe fruit is red), they would take away what you want to learn. "
-    "Then compare with plain training over at least three seeds, on data from elsewhere."
+    "Then compare with plain training over at least three seeds, on data from elsewhere. The gains that were measured "
+    "are those of networks trained from nothing; a pretrained ResNet-50 gained nothing on PACS."
 )
 OTHER_CONTEXT = (
     "The context you named is not what the images tell the label by. Look at the samples on the page: if they show "
