@@ -15,7 +15,8 @@ def test_one_smaller_domain_of_every_class_is_hidden():
     for draw in range(20):
         hidden = hide(y, domain, draw)
         cells = {(int(a), int(b)) for a, b in zip(y[hidden], domain[hidden], strict=True)}
-        assert len(cells) == 2 and not cells & {(0, 0), (1, 2)}
+        assert len(cells) == 2
+        assert not cells & {(0, 0), (1, 2)}
         assert all(bool(hidden[(y == a) & (domain == b)].all()) for a, b in cells)
         seen |= cells
     assert seen == {(0, 1), (0, 2), (1, 0), (1, 3)}
@@ -31,7 +32,8 @@ def test_a_head_is_the_minimum_of_the_weighted_ridge_loss():
     matrix, offset = (part.requires_grad_() for part in fit_head(z, y, weights, 0.01))
     losses = torch.logsumexp(z @ matrix + offset, 1) - (z @ matrix + offset)[torch.arange(60), y]
     ((weights * losses).sum() / 60 + 0.01 * (matrix**2).sum()).backward()
-    assert float(matrix.grad.abs().max()) < 1e-5 and float(offset.grad.abs().max()) < 1e-5
+    assert float(matrix.grad.abs().max()) < 1e-5
+    assert float(offset.grad.abs().max()) < 1e-5
 
 
 def test_known_domains_help_a_head_that_cannot_fit_everything():
