@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -72,12 +73,12 @@ def tell_difference(ours: Any, plain: Any) -> str:
     return " | ".join((str(len(versus.seeds)), *figures)).replace("-", "−")
 
 
-def spread(values: list[float]) -> str:
+def spread(values: Sequence[float]) -> str:
     """Mean ± sample standard deviation."""
     return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
-def open_session(recipe: str, seed: int, root: Path | None, settings: list[str]) -> Any:
+def open_session(recipe: str, seed: int, root: Path | None, settings: list[str], with_target: bool = False) -> Any:
     """A StableNet run of the recipe, ready to start, on the processor."""
     from stablenet.engine.assemble import assemble_config
     from stablenet.engine.devices import start_fabric
@@ -87,7 +88,8 @@ def open_session(recipe: str, seed: int, root: Path | None, settings: list[str])
 
     config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}", *settings])
     data = RunData(config.data, make_manifest(config, root), root)
-    return build_session(config, Runtime(root=root), start_fabric("cpu", "auto"), RunFolder(Path("unused")), data)
+    runtime = Runtime(root=root, oracle=with_target)
+    return build_session(config, runtime, start_fabric("cpu", "auto"), RunFolder(Path("unused")), data)
 
 
 def weigh(recipe: str, seed: int, root: Path | None, settings: list[str]) -> dict[str, float]:

@@ -1,49 +1,65 @@
-"""Do weights still matter once every training image is fitted? Linear heads on a pretrained network, source only.
+"""Do weights still matter once every training image is fitted? Linear heads on a pretrained network left as it is.
 
-    python -m benchmarks.probe --root data --set model.name=resnet50 \\
+    python -m benchmarks.probe hidden --root data --set model.name=resnet50 \\
       --set model.pretrained=data/resnet50-imagenet-caffe-fp16.safetensors
+    python -m benchmarks.probe target --seeds 20,21,22,23,24 --root data …
 
-Of every class one of its smaller source domains is hidden, drawn anew several times; heads learn from the rest and are
-tested on what was hidden, so that no target image is looked at. The stronger a head's ridge, the less of the training
-images it can fit. Features are read once (ten minutes on one core for 2,600 images); heads and weights take as long.
+`hidden` looks at no target image: of every class one of its smaller source domains is hidden, drawn anew several times;
+heads learn from the rest and are tested on what was hidden. `target` learns from all source images of every seed's
+split and is tested on its target. The stronger a head's ridge, the less of the training images it can fit.
+
+Reading features takes ten minutes for 2,600 images on one core, heads and weights about two for a draw or seed.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.evidence import open_session
+from benchmarks.evidence import open_session, spread
 from benchmarks.known_contexts import make_independent
 from stablenet.algorithms.stablenet import SHALLOW
+from stablenet.data.pipeline import Batch
 from stablenet.models.taps import LAST
 from stablenet.weighting import solve_dataset
 from stablenet.weighting.dataset import PRETRAINED_PENALTY, RECOMMENDED_OVERRIDES
 
 RIDGES = (1e-5, 1e-3, 1e-2, 1e-1)
 STEPS = 150
+NONE = "ones"
+Found = dict[tuple[str, float], tuple[float, float]]  # weights and ridge: accuracy on test and training images
+
+
+@dataclass(frozen=True)
+class Images:
+    """last: (n, m) last layer.   shallow: (n, k) the first two stages, pooled.   y, domain: (n,)."""
+
+    last: Tensor
+    shallow: Tensor
+    y: Tensor
+    domain: Tensor
+
+    def choose(self, rows: Tensor) -> Images:
+        return Images(self.last[rows], self.shallow[rows], self.y[rows], self.domain[rows])
 
 
 @torch.no_grad()
-def read_features(
-    recipe: str, seed: int, root: Path | None, settings: list[str]
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of all training images: the last layer (n, m), the first two stages pooled (n, k), labels and domains (n,)."""
-    session = open_session(recipe, seed, root, settings)
-    network = session.algorithm.network
+def read_images(network: Any, batches: Iterable[Batch]) -> Images:
     network.tap((LAST, *SHALLOW), detach=True)
     network.eval()
     rows = []
-    for batch in session.training_set.batches():
+    for batch in batches:
         _, last, *shallow = network.forward_taps(batch.x)
-        rows.append((last, torch.cat(shallow, 1), batch.y, batch.domain))
-    last, shallow, y, domain = (torch.cat(column) for column in zip(*rows, strict=True))
-    return last.float(), shallow.float(), y, domain
+        rows.append((last.float(), torch.cat(shallow, 1).float(), batch.y, batch.domain))
+    return Images(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
 def hide(y: Tensor, domain: Tensor, draw: int) -> Tensor:
@@ -81,50 +97,57 @@ def score(z: Tensor, y: Tensor, head: tuple[Tensor, Tensor]) -> float:
     return 100 * float(((z @ matrix + offset).argmax(1) == y).float().mean())
 
 
-def probe(
-    last: Tensor, shallow: Tensor, y: Tensor, domain: Tensor, draw: int
-) -> dict[tuple[str, float], tuple[float, float]]:
-    """Accuracy on hidden and on training images, by weights and ridge."""
-    hidden = hide(y, domain, draw)
-    seen = ~hidden
-    centre, scale = last[seen].mean(0), last[seen].std(0) + 1e-6
-    z, z_hidden = ((last[rows] - centre) / scale for rows in (seen, hidden))
-    firm, careful = RECOMMENDED_OVERRIDES["penalty"], PRETRAINED_PENALTY
-    weights = {
-        "ones": torch.ones(len(z)),
-        f"known domains, penalty {firm}": make_independent(y[seen], domain[seen], firm),
-        f"known domains, penalty {careful}": make_independent(y[seen], domain[seen], careful),
-        f"`recommended`, penalty {firm}": solve_dataset(shallow[seen], y[seen], penalty=firm).weights,
-        f"`recommended`, penalty {careful}": solve_dataset(shallow[seen], y[seen], penalty=careful).weights,
-    }
-    found = {}
+def probe(source: Images, test: Images) -> Found:
+    """Accuracy on test and on training images, by weights and ridge."""
+    centre, scale = source.last.mean(0), source.last.std(0) + 1e-6
+    z, z_test = ((images.last - centre) / scale for images in (source, test))
+    weights = {NONE: torch.ones(len(z))}
+    for penalty in (RECOMMENDED_OVERRIDES["penalty"], PRETRAINED_PENALTY):
+        weights[f"known domains, penalty {penalty}"] = make_independent(source.y, source.domain, penalty)
+        found = solve_dataset(source.shallow, source.y, penalty=penalty)
+        weights[f"`recommended`, penalty {penalty}"] = found.weights
+    told = {}
     for name, w in weights.items():
         for ridge in RIDGES:
-            head = fit_head(z, y[seen], w, ridge)
-            found[name, ridge] = score(z_hidden, y[hidden], head), score(z, y[seen], head)
-    return found
+            head = fit_head(z, source.y, w, ridge)
+            told[name, ridge] = score(z_test, test.y, head), score(z, source.y, head)
+    return told
+
+
+def show(results: list[Found]) -> None:
+    """Means over draws or seeds; behind ±, the sample standard deviation of the paired differences."""
+    print("| weights | " + " | ".join(f"ridge {ridge:g}" for ridge in RIDGES) + " |")
+    print("|---" * (len(RIDGES) + 1) + "|")
+    for name in dict.fromkeys(name for name, _ in results[0]):
+        cells = []
+        for ridge in RIDGES:
+            tested, fitted = zip(*(found[name, ridge] for found in results), strict=True)
+            gains = [value - found[NONE, ridge][0] for value, found in zip(tested, results, strict=True)]
+            told = spread(tested) if name == NONE else f"{mean(gains):+.1f} ± {stdev(gains):.1f}"
+            cells.append(f"{told} (fitted {mean(fitted):.1f})".replace("-", "−"))
+        print(f"| {name} | " + " | ".join(cells) + " |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("test", choices=("hidden", "target"))
     parser.add_argument("--recipe", default="pacs-unbalanced-flexible-5")
     parser.add_argument("--set", action="append", default=[], help="a setting of the run, as model.name=resnet50")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--draws", type=int, default=8)
+    parser.add_argument("--seeds", default="0", help="of the split; `hidden` looks at the first one only")
+    parser.add_argument("--draws", type=int, default=8, help="how often `hidden` draws what it hides")
     parser.add_argument("--root", type=Path)
     arguments = parser.parse_args()
-    features = read_features(arguments.recipe, arguments.seed, arguments.root, arguments.set)
-    draws = [probe(*features, draw) for draw in range(arguments.draws)]
-    print("| weights | " + " | ".join(f"ridge {ridge:g}" for ridge in RIDGES) + " |")
-    print("|---" * (len(RIDGES) + 1) + "|")
-    for name in dict.fromkeys(name for name, _ in draws[0]):
-        cells = []
-        for ridge in RIDGES:
-            hidden, seen = zip(*(draw[name, ridge] for draw in draws), strict=True)
-            gains = [value - draw["ones", ridge][0] for value, draw in zip(hidden, draws, strict=True)]
-            told = f"{mean(hidden):.1f}" if name == "ones" else f"{mean(gains):+.1f} ± {stdev(gains):.1f}"
-            cells.append(f"{told} (fitted {mean(seen):.1f})".replace("-", "−"))
-        print(f"| {name} | " + " | ".join(cells) + " |")
+    results = []
+    for seed in (int(seed) for seed in arguments.seeds.split(",")):
+        with_target = arguments.test == "target"
+        session = open_session(arguments.recipe, seed, arguments.root, arguments.set, with_target)
+        source = read_images(session.algorithm.network, session.training_set.batches())
+        if not with_target:
+            hidden = [hide(source.y, source.domain, draw) for draw in range(arguments.draws)]
+            results = [probe(source.choose(~rows), source.choose(rows)) for rows in hidden]
+            break
+        results.append(probe(source, read_images(session.algorithm.network, session.target.epoch(0))))
+    show(results)
 
 
 if __name__ == "__main__":

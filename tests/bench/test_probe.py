@@ -37,7 +37,7 @@ def test_a_head_is_the_minimum_of_the_weighted_ridge_loss():
 
 
 def test_known_domains_help_a_head_that_cannot_fit_everything():
-    from benchmarks.probe import probe
+    from benchmarks.probe import Images, hide, probe
 
     generator = torch.Generator().manual_seed(0)
     y, domain = (part.repeat_interleave(40) for part in torch.cartesian_prod(torch.arange(2), torch.arange(3)).T)
@@ -47,7 +47,9 @@ def test_known_domains_help_a_head_that_cannot_fit_everything():
     style = torch.nn.functional.one_hot(domain, 3).float()
     noise = torch.randn(len(y), 2, generator=generator)
     content = (2.0 * y - 1)[:, None] + 1.5 * noise
-    found = probe(torch.cat([content, 3 * style], 1), style, y, domain, draw=0)
+    images = Images(torch.cat([content, 3 * style], 1), style, y, domain)
+    hidden = hide(y, domain, draw=0)
+    found = probe(images.choose(~hidden), images.choose(hidden))
     known = next(name for name, _ in found if name.startswith("known"))
     assert found[known, 0.1][0] > found["ones", 0.1][0] + 30
     assert found[known, 1e-5][0] < found["ones", 1e-5][0] + 10
