@@ -81,10 +81,9 @@ class KnownContexts(Algorithm[KnownContextsSettings]):
         """Fill in the weights (n,) of all samples."""
         columns = zip(*((batch.index, batch.y, batch.domain) for batch in samples.batches()), strict=True)
         index, y, context = (torch.cat(column) for column in columns)
-        if self.settings.aim == "balance":
-            weights[index] = balance(y, context).to(weights)
-        else:
-            weights[index] = make_independent(y, context, self.settings.penalty).to(weights)
+        balanced = self.settings.aim == "balance"
+        found = balance(y, context) if balanced else make_independent(y, context, self.settings.penalty)
+        weights[index] = found.to(weights)
 
 
 def balance(y: Tensor, context: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import torch
@@ -123,7 +123,8 @@ def show(results: list[Found]) -> None:
         for ridge in RIDGES:
             tested, fitted = zip(*(found[name, ridge] for found in results), strict=True)
             gains = [value - found[NONE, ridge][0] for value, found in zip(tested, results, strict=True)]
-            told = spread(tested) if name == NONE else f"{mean(gains):+.1f} ± {stdev(gains):.1f}"
+            sign = "+" if name != NONE and mean(gains) >= 0 else ""
+            told = sign + spread(tested if name == NONE else gains)
             cells.append(f"{told} (fitted {mean(fitted):.1f})".replace("-", "−"))
         print(f"| {name} | " + " | ".join(cells) + " |")
 
@@ -133,20 +134,21 @@ def main() -> None:
     parser.add_argument("test", choices=("hidden", "target"))
     parser.add_argument("--recipe", default="pacs-unbalanced-flexible-5")
     parser.add_argument("--set", action="append", default=[], help="a setting of the run, as model.name=resnet50")
-    parser.add_argument("--seeds", default="0", help="of the split; `hidden` looks at the first one only")
-    parser.add_argument("--draws", type=int, default=8, help="how often `hidden` draws what it hides")
+    parser.add_argument("--seeds", default="0", help="of the split")
+    parser.add_argument("--draws", type=int, default=8, help="how often `hidden` draws what it hides, for every seed")
     parser.add_argument("--root", type=Path)
     arguments = parser.parse_args()
     results = []
-    for seed in (int(seed) for seed in arguments.seeds.split(",")):
+    for seed in arguments.seeds.split(","):
         with_target = arguments.test == "target"
-        session = open_session(arguments.recipe, seed, arguments.root, arguments.set, with_target)
-        source = read_images(session.algorithm.network, session.training_set.batches())
-        if not with_target:
+        session = open_session(arguments.recipe, int(seed), arguments.root, arguments.set, with_target)
+        network = session.algorithm.network
+        source = read_images(network, session.training_set.batches())
+        if with_target:
+            results.append(probe(source, read_images(network, session.target.epoch(0))))
+        else:
             hidden = [hide(source.y, source.domain, draw) for draw in range(arguments.draws)]
-            results = [probe(source.choose(~rows), source.choose(rows)) for rows in hidden]
-            break
-        results.append(probe(source, read_images(session.algorithm.network, session.target.epoch(0))))
+            results += [probe(source.choose(~rows), source.choose(rows)) for rows in hidden]
     show(results)
 
 

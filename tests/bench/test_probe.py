@@ -53,3 +53,17 @@ def test_known_domains_help_a_head_that_cannot_fit_everything():
     known = next(name for name, _ in found if name.startswith("known"))
     assert found[known, 0.1][0] > found["ones", 0.1][0] + 30
     assert found[known, 1e-5][0] < found["ones", 1e-5][0] + 10
+
+
+@pytest.mark.parametrize(("gains", "told"), [([2.0], "+2.0 (fitted 90.0)"), ([2.0, -6.0], "−2.0 ± 5.7 (fitted 90.0)")])
+def test_gains_are_paired_and_a_single_seed_has_no_spread(gains, told, capsys):
+    from benchmarks.probe import NONE, RIDGES, show
+
+    plain = [(50.0 + 10 * place, 99.0) for place in range(len(gains))]
+    results = [
+        {(NONE, ridge): (tested, fitted) for ridge in RIDGES}
+        | {("w", ridge): (tested + gain, 90.0) for ridge in RIDGES}
+        for (tested, fitted), gain in zip(plain, gains, strict=True)
+    ]
+    show(results)
+    assert capsys.readouterr().out.splitlines()[-1] == "| w |" + f" {told} |" * len(RIDGES)
