@@ -22,6 +22,16 @@ pytestmark = pytest.mark.usefixtures("own_methods")
 SAMPLES = Samples([0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 2, 0])
 
 
+def build_known_contexts(**parameters):
+    import benchmarks.known_contexts  # noqa: F401  (registers the method)
+
+    context = Context(
+        num_classes=2, num_domains=3, num_samples=8, epochs=4, seed=0, training_domains=(0, 1, 2), num_validation=8
+    )
+    network = build_network("paper-cnn", 2, parameters={"image_size": 4})
+    return build_algorithm("known-contexts", parameters, network, context)
+
+
 def test_every_context_of_a_class_has_the_same_total():
     from benchmarks.known_contexts import balance
 
@@ -49,14 +59,22 @@ def test_a_context_that_all_classes_have_carries_independence():
     assert float(weights[context == 1].sum() / weights.sum()) > 0.95
 
 
-def test_weights_grow_from_ones_to_balance():
-    import benchmarks.known_contexts  # noqa: F401  (registers the method)
+@pytest.mark.parametrize("aim", ["balance", "independence"])
+def test_the_aim_chooses_the_weights(aim):
+    from benchmarks.known_contexts import balance, make_independent
 
-    context = Context(
-        num_classes=2, num_domains=3, num_samples=8, epochs=4, seed=0, training_domains=(0, 1, 2), num_validation=8
-    )
-    network = build_network("paper-cnn", 2, parameters={"image_size": 4})
-    algorithm = build_algorithm("known-contexts", {"ramp": 0.5}, network, context)
+    algorithm = build_known_contexts(aim=aim, penalty=0.01)
+    algorithm.start_epoch(0, SAMPLES)
+    algorithm.start_validation(SAMPLES)
+    balanced = balance(SAMPLES.y, SAMPLES.domain)
+    independent = make_independent(SAMPLES.y, SAMPLES.domain, 0.01)
+    assert not torch.allclose(balanced, independent, atol=0.05)
+    for found in (algorithm.weights, algorithm.validation_weights()):
+        torch.testing.assert_close(found, balanced if aim == "balance" else independent, atol=1e-3, rtol=0)
+
+
+def test_weights_grow_from_ones_to_balance():
+    algorithm = build_known_contexts(ramp=0.5)
     algorithm.start_validation(SAMPLES)
     batch = next(SAMPLES.batches())
     found = []
