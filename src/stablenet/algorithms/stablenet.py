@@ -13,7 +13,7 @@ from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
-from stablenet.weighting import DatasetWeighting, Solution, StableWeighting, effective_sample_size
+from stablenet.weighting import DatasetOffsets, DatasetWeighting, Solution, StableWeighting, effective_sample_size
 from stablenet.weighting.dataset import PRETRAINED_PENALTY
 
 SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
@@ -29,7 +29,11 @@ class StableNetSettings:
         the epoch's own batches, which cost nothing and serve the epoch after.
     every: with solve="dataset", epochs between two solves; 0 solves once, before training: the shallow layers of an
         untrained or pretrained network show the context and know nothing of the label yet.
-    ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to what was solved.
+    strength: with solve="dataset", how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` on a
+        pretrained body 0: such a network soon fits every image, and what is fitted cannot be weighed.
+    ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to that.
+    offset: with solve="dataset", how much of what the shallowest tap tells of the label is added to the logits in
+        training (`solve_offsets`); None takes 0, for `recommended` 0.5 beside weights and 1 in their place.
     validation: with solve="dataset", epochs are ranked by source validation under weights that are solved for the
         validation samples as for training, because plain accuracy there prefers a network that uses the context;
         "plain" ranks by that nevertheless. Plain figures are recorded in both cases.
@@ -42,7 +46,9 @@ class StableNetSettings:
     solve: Literal["batch", "dataset"] | None = None
     collect: Literal["pass", "epoch"] = "pass"
     every: int = 0
+    strength: float | None = None
     ramp: float = 1 / 6
+    offset: float | None = None
     validation: Literal["weighted", "plain"] = "weighted"
     overrides: dict[str, Any] = field(default_factory=dict)
 
@@ -51,6 +57,14 @@ class StableNetSettings:
             raise UserError(f"method.parameters.every must be 0 (once) or more epochs, got {self.every}")
         if not 0 <= self.ramp <= 1:
             raise UserError(f"method.parameters.ramp must be a share of the epochs, 0..1, got {self.ramp}")
+        if not 0 <= (self.strength or 0) <= 1:
+            raise UserError(f"method.parameters.strength must lie in 0..1, got {self.strength}")
+        if (self.offset or 0) < 0:
+            raise UserError(f"method.parameters.offset must be 0 or more, got {self.offset}")
+        if self.offset and not self.solves_whole_set:
+            raise UserError(
+                "method.parameters.offset needs the whole training set: set method.parameters.solve=dataset"
+            )
         if self.collect == "epoch" and not self.every:
             raise UserError(
                 "method.parameters.collect=epoch solves after epochs: set method.parameters.every to 1 or more"
@@ -65,10 +79,25 @@ class StableNetSettings:
         """`recommended` is made for it, the paper's presets for batches."""
         return (self.solve or ("dataset" if self.preset == "recommended" else "batch")) == "dataset"
 
+    def choose_strength(self, pretrained: bool) -> float:
+        """How far the weights go."""
+        if self.strength is not None:
+            return self.strength
+        return 0.0 if pretrained and self.preset == "recommended" and self.solves_whole_set else 1.0
+
+    def choose_offset(self, pretrained: bool) -> float:
+        """Weights and offsets both remove the dependence of label and context: whole ones of both would do it twice."""
+        if self.offset is not None:
+            return self.offset
+        if self.preset != "recommended" or not self.solves_whole_set:
+            return 0.0
+        return 1 - 0.5 * self.choose_strength(pretrained)
+
 
 class StableNet(Algorithm[StableNetSettings]):
     r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. overall, learning_weight).
 
+    CE is that of the logits and the sample's offsets, where `offset` is not 0; the network is used without them.
     Batch by batch, as in the paper, the weights are found first in each step, for features cut off from the graph, then
     the network takes its step. For the whole set they are found before epochs and looked up in each step.
     """
@@ -91,19 +120,24 @@ class StableNet(Algorithm[StableNetSettings]):
             self.weighting = DatasetWeighting(context.num_samples, settings.preset, **overrides)
             if settings.collect == "pass":
                 network.tap(())  # steps need no features
+        self.offsets: DatasetOffsets | None = None
+        if offset := settings.choose_offset(context.pretrained):
+            self.offsets = DatasetOffsets(context.num_samples, context.num_classes, strength=offset, seed=context.seed)
         weighs = settings.solves_whole_set and settings.validation == "weighted" and context.num_validation > 0
         self._judging = DatasetWeighting(context.num_validation, settings.preset, **overrides) if weighs else None
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)
         per_sample, accuracy = classify(logits, batch.y)
+        if self.offsets is not None:
+            per_sample, _ = classify(logits + self.offsets(batch.index), batch.y)  # accuracy is the network's own
         if isinstance(self.weighting, StableWeighting):
             weights = self.weighting(features, labels=batch.y)
             told = describe(self.weighting.last_solution, weights)
         else:
             weights = self.weighting(batch.index)
             if self.settings.collect == "epoch":
-                self.weighting.collect(batch.index, features, batch.y)
+                self._collect(self.weighting, batch, features)
             before, after = self.weighting.dependence.unbind()
             told = {"dependence_before": before, "dependence_after": after, "ess_ratio": self.weighting.ess}
         return StepOutput(per_sample, weights, {"accuracy": accuracy, **told})
@@ -115,37 +149,49 @@ class StableNet(Algorithm[StableNetSettings]):
         self.weighting.set_strength(self._strength(epoch))
         if not self._solves_before(epoch):
             return {}
-        return read_solution(self._solve(self.weighting, training_set))
+        self._read(self.weighting, training_set)
+        return self._solve(self.weighting)
 
     @torch.no_grad()
     def start_validation(self, validation_set: TrainingSet) -> None:
         if self._judging is not None:
-            self._solve(self._judging, validation_set)
+            self._read(self._judging, validation_set)
+            self._judging.solve()
 
     def validation_weights(self) -> Tensor | None:
         if self._judging is None or bool((self._judging.handed == 1).all()):  # ones are plain figures, bit for bit
             return None
         return self._judging.handed
 
-    def _solve(self, weighting: DatasetWeighting, samples: TrainingSet) -> Solution:
-        """Weights of all samples, by the network as it is, without augmentation and dropout."""
+    def _read(self, weighting: DatasetWeighting, samples: TrainingSet) -> None:
+        """Features of all samples, by the network as it is, without augmentation and dropout."""
         self.network.tap(self._taps, detach=True)
         self.network.eval()
         for batch in samples.batches():
             _, *features = self.network.forward_taps(batch.x)
             named = {str(tap): feature for tap, feature in zip(self.network.taps, features, strict=True)}
-            weighting.collect(batch.index, named, batch.y)
+            self._collect(weighting, batch, named)
         self.network.train()
         if self.settings.collect == "pass":
             self.network.tap(())
-        return weighting.solve()
+
+    def _collect(self, weighting: DatasetWeighting, batch: Batch, features: dict[str, Tensor]) -> None:
+        """Weights are solved from all taps, offsets from the shallowest."""
+        weighting.collect(batch.index, features, batch.y)
+        if self.offsets is not None and weighting is self.weighting:
+            self.offsets.collect(batch.index, next(iter(features.values())), batch.y)
+
+    def _solve(self, weighting: DatasetWeighting) -> dict[str, float]:
+        """Weights and offsets of the training samples, in numbers for the records."""
+        told = read_solution(weighting.solve())
+        return told if self.offsets is None else {**told, "context_explains": self.offsets.solve().explained}
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         collected = isinstance(self.weighting, DatasetWeighting) and self.settings.collect == "epoch"
         if not collected or (epoch + 1) % self.settings.every:
             return {}
         assert isinstance(self.weighting, DatasetWeighting)
-        return read_solution(self.weighting.solve())
+        return self._solve(self.weighting)
 
     def _solves_before(self, epoch: int) -> bool:
         if self.settings.collect == "epoch":
@@ -154,7 +200,8 @@ class StableNet(Algorithm[StableNetSettings]):
 
     def _strength(self, epoch: int) -> float:
         length = self.settings.ramp * self.context.epochs
-        return min(1.0, epoch / length) if length else 1.0
+        grown = min(1.0, epoch / length) if length else 1.0
+        return grown * self.settings.choose_strength(self.context.pretrained)
 
 
 def choose_taps(preset: str, network: Network) -> tuple[str, ...]:

@@ -5,13 +5,16 @@ from stablenet.weighting.dependence import dependence_matrix, label_dependence, 
 from stablenet.weighting.fourier import random_fourier_features, standardize
 from stablenet.weighting.inputs import pool_maps
 from stablenet.weighting.module import StableWeighting
+from stablenet.weighting.offsets import DatasetOffsets, Offsets, solve_offsets
 from stablenet.weighting.presets import PRESETS
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, effective_sample_size
 
 __all__ = [
     "PRESETS",
+    "DatasetOffsets",
     "DatasetWeighting",
+    "Offsets",
     "Solution",
     "StableWeighting",
     "WeightingSettings",
@@ -22,5 +25,6 @@ __all__ = [
     "pool_maps",
     "random_fourier_features",
     "solve_dataset",
+    "solve_offsets",
     "standardize",
 ]

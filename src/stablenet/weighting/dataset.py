@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stablenet.errors import UserError
-from stablenet.weighting import distributed
 from stablenet.weighting.inputs import Features, check_finite, check_labels, join_layers
-from stablenet.weighting.memory import adopt_saved_shapes
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, effective_sample_size
+from stablenet.weighting.store import SampleStore
 
 # What a solve over a whole set changes in a preset: no memory is needed, linear features keep N × m·q numbers small,
 # and the steps can be many because the solves are few.
@@ -39,7 +38,6 @@ RECOMMENDED_OVERRIDES: dict[str, Any] = {
 # The first stages of a pretrained network show the object as well as its surroundings. On PACS a penalty this large
 # removes four fifths of the dependence of domain and label that smaller ones do, at twice the effective samples.
 PRETRAINED_PENALTY = 0.04
-STATE = ("features", "labels", "seen", "weights")
 
 
 def dataset_settings(preset: str, overrides: dict[str, Any]) -> WeightingSettings:
@@ -73,7 +71,7 @@ def solve_dataset(
     return solve_problem(z, labels, z.new_empty(0), len(z), settings, generator)
 
 
-class DatasetWeighting(nn.Module):
+class DatasetWeighting(SampleStore):
     """Every sample's weight, kept until the next solve.
 
     >>> weighting = DatasetWeighting(num_samples=4)
@@ -88,12 +86,9 @@ class DatasetWeighting(nn.Module):
 
     strength: how far the handed-out weights are from ones, 1 + strength·(w − 1); let it rise from 0 over the first
         epochs (`set_strength`), because uneven weights disturb a network that has learned nothing yet.
-    storage: type of the stored features; float16 halves the memory and is enough for pooled activations.
+    storage: as `SampleStore` has it.
     """
 
-    features: Tensor
-    labels: Tensor
-    seen: Tensor
     weights: Tensor
     strength: Tensor
     dependence: Tensor
@@ -108,17 +103,11 @@ class DatasetWeighting(nn.Module):
         storage: torch.dtype = torch.float16,
         **overrides: Any,
     ) -> None:
-        super().__init__()
-        if num_samples < 1:
-            raise UserError(f"num_samples must be at least 1, got {num_samples}")
-        self.num_samples = num_samples
+        settings = dataset_settings(preset, overrides)
+        super().__init__(num_samples, storage, with_labels=settings.pairs != "features")
         self.preset = preset
-        self.settings = dataset_settings(preset, overrides)
-        self._storage = storage
+        self.settings = settings
         self.last_solution: Solution | None = None
-        self.register_buffer("features", torch.empty(0, dtype=storage))
-        self.register_buffer("labels", torch.empty(0))
-        self.register_buffer("seen", torch.zeros(num_samples, dtype=torch.bool))
         self.register_buffer("weights", torch.ones(num_samples))
         self.register_buffer("strength", torch.ones(()))
         self.register_buffer("dependence", torch.full((2,), float("nan")))  # of the latest solve, before and after
@@ -140,53 +129,19 @@ class DatasetWeighting(nn.Module):
         self._hand_out()
 
     @torch.no_grad()
-    def collect(self, index: Tensor, features: Features, labels: Tensor | None = None) -> None:
-        """Remember a batch.   index: (B,) in 0 … N−1.   features: (B, m) or layers.   labels: (B,) or (B, C).
-
-        Of a sample that comes again only the latest features count. Several processes call it together, each with its
-        part of the batch, and all of them remember the whole: wrappers that give the first one's buffers to all, and
-        checkpoints, which the first one writes, then lose nothing.
-        """
-        z, _ = join_layers(features, least=1 if distributed.processes() == 1 else 0)
-        check_labels(labels, len(z), needed=self.settings.pairs != "features")
-        if index.shape != (len(z),):
-            raise UserError(f"index must have one entry per sample, shape ({len(z)},), got {tuple(index.shape)}")
-        z = z.to(self._storage)
-        if distributed.processes() > 1:
-            sizes = distributed.gather_sizes(len(z), z.device)
-            index, z = (distributed.gather_rows(rows, sizes) for rows in (index.to(z.device), z))
-            labels = None if labels is None else distributed.gather_rows(labels, sizes)
-        if not self.features.numel():
-            self._allocate(z, labels)
-        self.features[index] = z
-        self.seen[index] = True
-        if self.labels.numel() and labels is not None:
-            self.labels[index] = labels.detach().to(self.labels.dtype)
-
-    @torch.no_grad()
     def solve(self) -> Solution:
         """Solve for the samples collected since the last solve, and forget the features.
 
         The solution's weights are those of the collected samples in the order of their indices.
         """
-        chosen = self.seen.nonzero().squeeze(1)
-        if not len(chosen):
-            raise UserError("nothing was collected; call collect(index, features, labels) on the batches of an epoch")
-        z = self.features[chosen].float()
-        if not bool(torch.isfinite(z).all()):
-            raise UserError(
-                f"the collected features hold NaN or inf, or overflow {self._storage}; "
-                "build DatasetWeighting with storage=torch.float32, or look for a diverging loss"
-            )
+        chosen, z, labels = self._read()
         generator = torch.Generator(z.device).manual_seed(self.settings.seed)
-        labels = self.labels[chosen] if self.labels.numel() else None
         solution = solve_problem(z, labels, z.new_empty(0), len(z), self.settings, generator)
         self.weights.fill_(1.0)
         self.weights[chosen] = solution.weights
         self.dependence.copy_(solution.dependence)
         self._hand_out()
-        self.seen.fill_(False)
-        self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
+        self._forget()
         self.last_solution = solution
         return solution
 
@@ -195,15 +150,6 @@ class DatasetWeighting(nn.Module):
         self.handed.copy_(torch.lerp(torch.ones_like(self.weights), self.weights, self.strength))  # exact at both ends
         self.ess.copy_(effective_sample_size(self.handed) / self.num_samples)
 
-    def _allocate(self, z: Tensor, labels: Tensor | None) -> None:
-        self.features = torch.zeros(self.num_samples, z.shape[1], dtype=self._storage, device=z.device)
-        self.seen, self.weights = self.seen.to(z.device), self.weights.to(z.device)
-        self.strength, self.dependence = self.strength.to(z.device), self.dependence.to(z.device)
-        self.handed, self.ess = self.handed.to(z.device), self.ess.to(z.device)
-        if labels is not None and self.settings.pairs != "features":
-            self.labels = labels.detach().new_zeros(self.num_samples, *labels.shape[1:])
-
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        adopt_saved_shapes(self, STATE, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._hand_out()

@@ -1,0 +1,188 @@
+r"""What the context says of the label, added to the logits in training so that the network need not learn it.
+
+Weights lose their force where a network fits every sample: a loss near zero stays near zero under any weight. They also
+cannot raise what is not there: a class that no training image shows in some context. Offsets do both. With p(y | c)
+what the context c of a sample tells of its label, training on
+
+    CE(g(f(x)) + log p(· | c) − log p(·), y)
+
+lets the network explain only what the context leaves open; it is used without the offset. Under the model
+p(y | x) ∝ p_object(y | x)·p(y | c)/p(y) the logits g(f(x)) then are those of the object alone.
+
+The context is not known. Shallow features stand for it: p(y | c) is a logistic regression on them, cross-fitted, so
+that no sample's own label takes part in its offset, and its ridge is the one that predicts held-out labels best. What
+it explains of the label's entropy, U, says how far to trust it: offsets are multiplied by √U, as a correlation is the
+root of a share of variance. Labels that features do not predict leave every offset at zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from stablenet.errors import UserError
+from stablenet.weighting.inputs import Features, check_finite, join_layers
+from stablenet.weighting.store import SampleStore
+
+FOLDS = 5
+RIDGES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the mean loss is of order one, features are standardized
+STEPS = 100  # of L-BFGS for every ridge, starting from the one before
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """values: (N, C), what is added to the logits.   explained: U, of the label's entropy, 0 to 1.
+    ridge: the chosen one.
+    """
+
+    values: Tensor
+    explained: float
+    ridge: float
+
+
+@torch.no_grad()
+def solve_offsets(features: Features, labels: Tensor, num_classes: int | None = None, *, seed: int = 0) -> Offsets:
+    """Offsets of all N samples.
+
+    features: (N, m), or a dict of layers by name: of layers that show the context, not yet the object.
+    labels: (N,) integer classes below num_classes; None takes those that occur.   seed: of the folds.
+
+    >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> offsets = solve_offsets(x, (x[:, 0] > 0).long())
+    >>> offsets.values.shape, offsets.explained > 0.8
+    (torch.Size([200, 2]), True)
+    """
+    z, layers = join_layers(features)
+    _check_classes(labels, len(z), num_classes)
+    check_finite(z, layers)
+    classes = num_classes or int(labels.max()) + 1
+    log_prior = (torch.bincount(labels, minlength=classes) / len(labels)).log()  # −inf for a class without samples
+    entropy = -float(log_prior[labels].mean())
+    with torch.autocast(z.device.type, enabled=False):
+        predicted, loss, ridge = cross_fit(_scale(z), labels, classes, deal_folds(labels, seed))
+    explained = max(0.0, 1 - loss / entropy) if entropy > 0 else 0.0
+    values = explained**0.5 * (predicted - log_prior) if explained else torch.zeros_like(predicted)
+    return Offsets(torch.where(log_prior.isfinite(), values, 0.0), explained, ridge)
+
+
+def cross_fit(z: Tensor, y: Tensor, classes: int, fold: Tensor) -> tuple[Tensor, float, float]:
+    """Log-probabilities (n, C) of every sample by a regression that was not shown its fold; their log-loss; the ridge.
+
+    z: (n, m) standardized.   y: (n,).   fold: (n,) from 0. From the largest ridge down until held-out labels are
+    predicted worse again.
+    """
+    shown = (fold != torch.arange(int(fold.max()) + 1, device=fold.device)[:, None]).to(z)
+    shares = shown / shown.sum(1, keepdim=True).clamp_min(1)
+    slopes = z.new_zeros(len(shown), z.shape[1], classes)
+    levels = z.new_zeros(len(shown), 1, classes)
+    best: tuple[Tensor, float, float] | None = None
+    for ridge in RIDGES:
+        fit_logistic(z, y, shares, ridge, slopes, levels)
+        rows = (z @ slopes + levels)[fold, torch.arange(len(z), device=z.device)]
+        told = functional.log_softmax(rows, 1)
+        loss = float(functional.nll_loss(told, y))
+        if best is not None and loss >= best[1]:
+            break
+        best = told, loss, ridge
+    assert best is not None
+    return best
+
+
+def fit_logistic(z: Tensor, y: Tensor, shares: Tensor, ridge: float, slopes: Tensor, levels: Tensor) -> None:
+    """min over every problem k of Σ_i shares_ki·CE_i + ridge·‖slopes_k‖², all k at once, in place.
+
+    z: (n, m).   y: (n,).   shares: (k, n).   slopes: (k, m, C) and levels: (k, 1, C), from where they are.
+    """
+    optimizer = torch.optim.LBFGS([slopes, levels], max_iter=STEPS, line_search_fn="strong_wolfe")
+    truth = functional.one_hot(y, slopes.shape[2]).to(z)
+
+    def loss() -> Tensor:
+        told = functional.log_softmax(z @ slopes + levels, 2)
+        misses = shares[..., None] * (told.exp() - truth)  # the slope of the loss in the logits
+        slopes.grad = z.T @ misses + 2 * ridge * slopes
+        levels.grad = misses.sum(1, keepdim=True)
+        return ridge * slopes.square().sum() - (shares[..., None] * truth * told).sum()
+
+    optimizer.step(loss)
+    slopes.grad = levels.grad = None
+
+
+def deal_folds(labels: Tensor, seed: int, folds: int = FOLDS) -> Tensor:
+    """(n,) every sample's fold, drawn; the samples of a class are spread evenly."""
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    fold = torch.empty_like(labels)
+    fold[by_class] = torch.arange(len(labels), device=labels.device) % min(folds, len(labels))
+    return fold
+
+
+class DatasetOffsets(SampleStore):
+    """Every sample's offsets, kept until the next solve.
+
+    >>> offsets = DatasetOffsets(num_samples=4, num_classes=2)
+    >>> offsets.collect(torch.arange(4), torch.randn(4, 3), labels=torch.tensor([0, 0, 1, 1]))
+    >>> _ = offsets.solve()
+    >>> offsets(torch.tensor([2, 0])).shape
+    torch.Size([2, 2])
+
+    In training, `cross_entropy(logits + offsets(index), y)`; to evaluate, the logits alone. Keeps N × C numbers.
+
+    strength: offsets are multiplied by it; beside weights that make context and label independent, whole offsets would
+        remove the dependence twice.
+    """
+
+    offsets: Tensor
+
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int,
+        *,
+        strength: float = 1.0,
+        seed: int = 0,
+        storage: torch.dtype = torch.float16,
+    ) -> None:
+        super().__init__(num_samples, storage, with_labels=True)
+        if strength < 0:
+            raise UserError(f"the strength of offsets must be 0 or more, got {strength}")
+        self.strength, self.seed = strength, seed
+        self.register_buffer("offsets", torch.zeros(num_samples, num_classes))
+
+    @torch.no_grad()
+    def forward(self, index: Tensor) -> Tensor:
+        """The offsets (B, C) of the samples with these indices (B,); zeros in `eval()`."""
+        found = self.offsets[index.to(self.offsets.device)]
+        return found if self.training else torch.zeros_like(found)
+
+    @torch.no_grad()
+    def solve(self) -> Offsets:
+        """Solve for the samples collected since the last solve, and forget the features.
+
+        The solution is of the collected samples in the order of their indices, at full strength.
+        """
+        chosen, z, labels = self._read()
+        assert labels is not None
+        solution = solve_offsets(z, labels, self.offsets.shape[1], seed=self.seed)
+        self.offsets.zero_()
+        self.offsets[chosen] = self.strength * solution.values
+        self._forget()
+        return solution
+
+
+def _scale(z: Tensor) -> Tensor:
+    """Columns with mean 0 and standard deviation 1; constant ones become zeros."""
+    centred = z - z.mean(0)
+    deviation = centred.square().mean(0).sqrt()
+    return centred / torch.where(deviation > 1e-6, deviation, 1.0) * (deviation > 1e-6)
+
+
+def _check_classes(labels: Tensor, size: int, num_classes: int | None) -> None:
+    if labels.shape != (size,) or labels.is_floating_point():
+        raise UserError(
+            f"offsets need one integer class per sample, shape ({size},), got {labels.dtype} {tuple(labels.shape)}"
+        )
+    if num_classes is not None and int(labels.max()) >= num_classes:
+        raise UserError(f"labels must lie below num_classes={num_classes}, got {int(labels.max())}")
