@@ -1,4 +1,4 @@
-"""Do weights still matter once every training image is fitted? Linear heads on a pretrained network left as it is.
+"""Do weights still matter once every training image is fitted, and do offsets? Linear heads on a pretrained network.
 
     python -m benchmarks.probe hidden --root data --set model.name=resnet50 \\
       --set model.pretrained=data/resnet50-imagenet-caffe-fp16.safetensors
@@ -29,26 +29,28 @@ from benchmarks.known_contexts import make_independent
 from stablenet.algorithms.stablenet import SHALLOW
 from stablenet.data.pipeline import Batch
 from stablenet.models.taps import LAST
-from stablenet.weighting import solve_dataset
+from stablenet.weighting import solve_dataset, solve_offsets
 from stablenet.weighting.dataset import PRETRAINED_PENALTY, RECOMMENDED_OVERRIDES
 
 RIDGES = (1e-5, 1e-3, 1e-2, 1e-1)
 STEPS = 150
 NONE = "ones"
-Found = dict[tuple[str, float], tuple[float, float]]  # weights and ridge: accuracy on test and training images
+Found = dict[tuple[str, float], tuple[float, float]]  # what was tried and ridge: accuracy on test and training images
 
 
 @dataclass(frozen=True)
 class Images:
-    """last: (n, m) last layer.   shallow: (n, k) the first two stages, pooled.   y, domain: (n,)."""
+    """last: (n, m) last layer.   first, shallow: (n, k) one stage and the first two, pooled.   y, domain: (n,)."""
 
     last: Tensor
+    first: Tensor
     shallow: Tensor
     y: Tensor
     domain: Tensor
 
     def choose(self, rows: Tensor) -> Images:
-        return Images(self.last[rows], self.shallow[rows], self.y[rows], self.domain[rows])
+        columns = (self.last, self.first, self.shallow, self.y, self.domain)
+        return Images(*(column[rows] for column in columns))
 
 
 @torch.no_grad()
@@ -58,7 +60,7 @@ def read_images(network: Any, batches: Iterable[Batch]) -> Images:
     rows = []
     for batch in batches:
         _, last, *shallow = network.forward_taps(batch.x)
-        rows.append((last.float(), torch.cat(shallow, 1).float(), batch.y, batch.domain))
+        rows.append((last.float(), shallow[0].float(), torch.cat(shallow, 1).float(), batch.y, batch.domain))
     return Images(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
@@ -74,49 +76,57 @@ def hide(y: Tensor, domain: Tensor, draw: int) -> Tensor:
     return hidden
 
 
-def fit_head(z: Tensor, y: Tensor, weights: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """min 1/n Σ w_i·CE_i + ridge·‖A‖², from zero.   z: (n, m) standardized.   Returns A (m, C) and the offset (C,)."""
-    classes = int(y.max()) + 1
+def fit_head(z: Tensor, y: Tensor, weights: Tensor, offsets: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    """min 1/n Σ w_i·CE_i + ridge·‖A‖², from zero, CE with offsets (n, C) on the logits.
+
+    z: (n, m) standardized.   Returns A (m, C) and the level (C,), to be used without offsets.
+    """
+    classes = offsets.shape[1]
     matrix = z.new_zeros(z.shape[1], classes, requires_grad=True)
-    offset = z.new_zeros(classes, requires_grad=True)
-    optimizer = torch.optim.LBFGS([matrix, offset], max_iter=STEPS, line_search_fn="strong_wolfe")
+    level = z.new_zeros(classes, requires_grad=True)
+    optimizer = torch.optim.LBFGS([matrix, level], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        losses = F.cross_entropy(z @ matrix + offset, y, reduction="none")
+        losses = F.cross_entropy(z @ matrix + level + offsets, y, reduction="none")
         value: Tensor = (weights * losses).mean() + ridge * matrix.square().sum()
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
     optimizer.step(loss)  # type: ignore[arg-type]
-    return matrix.detach(), offset.detach()
+    return matrix.detach(), level.detach()
 
 
 def score(z: Tensor, y: Tensor, head: tuple[Tensor, Tensor]) -> float:
-    matrix, offset = head
-    return 100 * float(((z @ matrix + offset).argmax(1) == y).float().mean())
+    matrix, level = head
+    return 100 * float(((z @ matrix + level).argmax(1) == y).float().mean())
 
 
 def probe(source: Images, test: Images) -> Found:
-    """Accuracy on test and on training images, by weights and ridge."""
+    """Accuracy on test and on training images, by weights or offsets and ridge."""
     centre, scale = source.last.mean(0), source.last.std(0) + 1e-6
     z, z_test = ((images.last - centre) / scale for images in (source, test))
-    weights = {NONE: torch.ones(len(z))}
+    ones, zeros = torch.ones(len(z)), torch.zeros(len(z), int(source.y.max()) + 1)
+    tried = {NONE: (ones, zeros)}
     for penalty in (RECOMMENDED_OVERRIDES["penalty"], PRETRAINED_PENALTY):
-        weights[f"known domains, penalty {penalty}"] = make_independent(source.y, source.domain, penalty)
-        found = solve_dataset(source.shallow, source.y, penalty=penalty)
-        weights[f"`recommended`, penalty {penalty}"] = found.weights
+        known = make_independent(source.y, source.domain, penalty)
+        found = solve_dataset(source.shallow, source.y, penalty=penalty).weights
+        tried[f"known domains, penalty {penalty}"] = known, zeros
+        tried[f"first two stages, penalty {penalty}"] = found, zeros
+    indicators = F.one_hot(source.domain).float()
+    tried["offsets of known domains"] = ones, solve_offsets(indicators, source.y).values
+    tried["offsets of the first stage"] = ones, solve_offsets(source.first, source.y).values
     told = {}
-    for name, w in weights.items():
+    for name, (weights, offsets) in tried.items():
         for ridge in RIDGES:
-            head = fit_head(z, source.y, w, ridge)
+            head = fit_head(z, source.y, weights, offsets, ridge)
             told[name, ridge] = score(z_test, test.y, head), score(z, source.y, head)
     return told
 
 
 def show(results: list[Found]) -> None:
     """Means over draws or seeds; behind ±, the sample standard deviation of the paired differences."""
-    print("| weights | " + " | ".join(f"ridge {ridge:g}" for ridge in RIDGES) + " |")
+    print("| weights or offsets | " + " | ".join(f"ridge {ridge:g}" for ridge in RIDGES) + " |")
     print("|---" * (len(RIDGES) + 1) + "|")
     for name in dict.fromkeys(name for name, _ in results[0]):
         cells = []

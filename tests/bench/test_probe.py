@@ -1,4 +1,4 @@
-"""Linear heads under weights, tested on hidden source domains."""
+"""Linear heads under weights or offsets, tested on hidden source domains."""
 
 import pytest
 import torch
@@ -29,11 +29,13 @@ def test_a_head_is_the_minimum_of_the_weighted_ridge_loss():
     z = torch.randn(60, 4, generator=generator, dtype=torch.float64)
     y = torch.randint(3, (60,), generator=generator)
     weights = torch.rand(60, generator=generator, dtype=torch.float64)
-    matrix, offset = (part.requires_grad_() for part in fit_head(z, y, weights, 0.01))
-    losses = torch.logsumexp(z @ matrix + offset, 1) - (z @ matrix + offset)[torch.arange(60), y]
+    offsets = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    matrix, level = (part.requires_grad_() for part in fit_head(z, y, weights, offsets, 0.01))
+    logits = z @ matrix + level + offsets
+    losses = torch.logsumexp(logits, 1) - logits[torch.arange(60), y]
     ((weights * losses).sum() / 60 + 0.01 * (matrix**2).sum()).backward()
     assert float(matrix.grad.abs().max()) < 1e-5
-    assert float(offset.grad.abs().max()) < 1e-5
+    assert float(level.grad.abs().max()) < 1e-5
 
 
 def test_known_domains_help_a_head_that_cannot_fit_everything():
@@ -47,12 +49,13 @@ def test_known_domains_help_a_head_that_cannot_fit_everything():
     style = torch.nn.functional.one_hot(domain, 3).float()
     noise = torch.randn(len(y), 2, generator=generator)
     content = (2.0 * y - 1)[:, None] + 1.5 * noise
-    images = Images(torch.cat([content, 3 * style], 1), style, y, domain)
+    images = Images(torch.cat([content, 3 * style], 1), style, style, y, domain)
     hidden = hide(y, domain, draw=0)
     found = probe(images.choose(~hidden), images.choose(hidden))
     known = next(name for name, _ in found if name.startswith("known"))
     assert found[known, 0.1][0] > found["ones", 0.1][0] + 30
     assert found[known, 1e-5][0] < found["ones", 1e-5][0] + 10
+    assert found["offsets of known domains", 0.1][0] > found["ones", 0.1][0] + 30
 
 
 @pytest.mark.parametrize(("gains", "told"), [([2.0], "+2.0 (fitted 90.0)"), ([2.0, -6.0], "−2.0 ± 5.7 (fitted 90.0)")])

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
 
 from stablenet.data.pipeline import Loader
 from stablenet.engine import parts, state
@@ -17,7 +18,7 @@ from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
 from stablenet.evaluation.metrics import Tally
 from stablenet.models import build_network
-from stablenet.weighting import solve_dataset
+from stablenet.weighting import solve_dataset, solve_offsets
 from stablenet.weighting.dataset import PRETRAINED_PENALTY
 from tests.engine.tiny import STABLENET, tiny_config, tiny_run
 
@@ -93,7 +94,11 @@ def test_one_seed_one_result(tmp_path):
 @pytest.mark.parametrize("solve", ["batch", "dataset"])
 def test_uniform_weights_equal_erm_bit_for_bit(tmp_path, solve):
     # A floor of one on the effective sample size leaves nothing but uniform weights.
-    uniform = ("method.parameters.overrides.min_ess=1.0", f"method.parameters.solve={solve}")
+    uniform = (
+        "method.parameters.overrides.min_ess=1.0",
+        f"method.parameters.solve={solve}",
+        "method.parameters.offset=0.0",
+    )
     weighted = tiny_run(tmp_path / "weighted", *STABLENET, *uniform)
     plain = tiny_run(tmp_path / "plain", "erm")
     assert read(weighted.path, "last.safetensors") == read(plain.path, "last.safetensors")
@@ -284,10 +289,16 @@ def test_the_recommended_weights_are_solved_once_and_grow(tmp_path):
     assert 1.0 > means[1] > means[2]
 
 
-def test_a_pretrained_body_is_weighed_with_more_care(tmp_path):
+@pytest.fixture
+def pretrained(tmp_path):
+    """StableNet on a body that starts from a file."""
     file = tmp_path / "w.safetensors"
     save_file(build_network("paper-cnn", 3, parameters={"image_size": 12}).body.state_dict(), file)
-    start = ("stablenet", f"model.pretrained={file}")
+    return "stablenet", f"model.pretrained={file}"
+
+
+def test_a_pretrained_body_is_weighed_with_more_care(tmp_path, pretrained):
+    start = (*pretrained, "method.parameters.strength=1.0")
     careful = tiny_run(tmp_path / "careful", *start)
     named = tiny_run(tmp_path / "named", *start, f"method.parameters.overrides.penalty={PRETRAINED_PENALTY}")
     bold = tiny_run(tmp_path / "bold", *start, "method.parameters.overrides.penalty=0.0006")
@@ -295,6 +306,35 @@ def test_a_pretrained_body_is_weighed_with_more_care(tmp_path):
     assert solves[0] == solves[1]
     assert read(careful.path, "last.safetensors") == read(named.path, "last.safetensors")
     assert solves[0][0]["ess_ratio"] > solves[2][0]["ess_ratio"]
+
+
+def test_a_pretrained_body_has_offsets_in_the_place_of_weights(tmp_path, pretrained):
+    default, named, weights = (
+        tiny_run(tmp_path / f"{place}", *pretrained, *(f"method.parameters.{setting}" for setting in settings))
+        for place, settings in enumerate(((), ("strength=0.0", "offset=1.0"), ("strength=1.0", "offset=0.0")))
+    )
+    assert read(default.path, "last.safetensors") == read(named.path, "last.safetensors")
+    assert read(default.path, "last.safetensors") != read(weights.path, "last.safetensors")
+    assert epochs(default)[-1]["train"]["ess_ratio"] == 1.0
+    assert epochs(weights)[-1]["train"]["ess_ratio"] < 1.0
+
+
+def test_offsets_are_those_of_the_first_stage_and_stay_out_of_validation(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet", "train.log_every=1", "train.epochs=1", "train.milestones=[]")
+    algorithm, samples = begin_again(run.config, run.manifest), run.open_part("train")
+    images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
+    algorithm.network.eval()
+    algorithm.network.tap(("stage1",))
+    with torch.no_grad():
+        _, first = algorithm.network.forward_taps(images)
+    found = solve_offsets(first.half(), samples.y, 3, seed=run.config.seed)
+    (solve,) = (record for record in run.records if record["kind"] == "solve")
+    assert solve["context_explains"] == pytest.approx(found.explained, abs=1e-3)
+    assert found.explained > 0.1
+    held, model = run.open_part("validation"), run.load_model("last")
+    with torch.no_grad():
+        logits = model(run.transform(held.pixels.read(held.row), torch.zeros(len(held))))
+    assert epochs(run)[-1]["validation"]["loss"] == pytest.approx(float(cross_entropy(logits, held.y)), rel=1e-4)
 
 
 def test_epochs_are_ranked_under_weights_of_the_validation_samples(tmp_path):
@@ -339,11 +379,18 @@ def test_a_split_without_validation_is_not_weighed(tmp_path):
         ("every=-1", "every must be 0"),
         ("ramp=1.5", "ramp must be a share"),
         ("collect=epoch", "set method.parameters.every to 1 or more"),
+        ("strength=1.5", "strength must lie in"),
+        ("offset=-0.5", "offset must be 0 or more"),
     ],
 )
 def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
     with pytest.raises(UserError, match=message):
         tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
+
+
+def test_offsets_need_the_whole_set(tmp_path):
+    with pytest.raises(UserError, match="offset needs the whole training set"):
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=batch", "method.parameters.offset=1.0")
 
 
 def test_a_run_that_cannot_begin_leaves_nothing_behind(tmp_path):

@@ -1,0 +1,160 @@
+import copy
+
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch.nn import functional
+
+from stablenet.errors import UserError
+from stablenet.weighting import DatasetOffsets, solve_offsets
+from stablenet.weighting.offsets import FOLDS, RIDGES, cross_fit, deal_folds, fit_logistic
+
+
+def told_by_features(n=400, seed=0, dtype=torch.float64):
+    """Features, and labels that they tell with some noise."""
+    g = torch.Generator().manual_seed(seed)
+    z = torch.randn(n, 6, generator=g, dtype=dtype)
+    scores = 2 * z @ torch.randn(6, 3, generator=g, dtype=dtype) + torch.randn(n, 3, generator=g, dtype=dtype)
+    return z, scores.argmax(1)
+
+
+def missing_cell(seed=0):
+    """Two classes on two grounds: the first class never stands on the second ground. The object is a weak feature."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(0, 2, (2000,), generator=g)
+    ground = torch.where(y == 0, 0, torch.randint(0, 2, (2000,), generator=g))
+    context = torch.eye(2)[ground] + 0.1 * torch.randn(2000, 2, generator=g)
+    obj = 2.0 * y - 1 + torch.randn(2000, generator=g)
+    return torch.cat([context, obj[:, None]], 1), context, y
+
+
+def fit_network(x, y, offsets):
+    """A linear network on all features, by many steps of plain gradient descent."""
+    layer = torch.zeros(x.shape[1], 2, requires_grad=True)
+    for _ in range(3000):
+        loss = functional.cross_entropy(x @ layer + offsets, y)
+        (slope,) = torch.autograd.grad(loss, layer)
+        layer = (layer - 0.5 * slope).detach().requires_grad_()
+    return layer.detach()
+
+
+def test_the_regression_is_that_of_another_solver():
+    z, y = told_by_features()
+    shares = torch.zeros(2, 400, dtype=torch.float64)
+    shares[0], shares[1, :250] = 1 / 400, 1 / 250
+    slopes, levels = torch.zeros(2, 6, 3, dtype=torch.float64), torch.zeros(2, 1, 3, dtype=torch.float64)
+    fit_logistic(z, y, shares, 0.01, slopes, levels)
+    for k, n in enumerate((400, 250)):
+        other = LogisticRegression(C=1 / (2 * 0.01 * n), tol=1e-10, max_iter=5000).fit(z[:n], y[:n])
+        expected = torch.tensor(other.predict_proba(z))
+        torch.testing.assert_close(torch.softmax(z @ slopes[k] + levels[k], 1), expected, atol=1e-4, rtol=0)
+
+
+def test_offsets_are_held_out_log_odds_times_the_root_of_what_they_explain():
+    z, y = told_by_features(dtype=torch.float32)
+    fold = deal_folds(y, seed=3)
+    scaled = ((z - z.mean(0)) / z.std(0, correction=0)).double()
+    best = None
+    for ridge in RIDGES:
+        told = torch.empty(400, 3, dtype=torch.float64)
+        for k in range(FOLDS):
+            shown = fold != k
+            model = LogisticRegression(C=1 / (2 * ridge * int(shown.sum())), tol=1e-10, max_iter=5000)
+            told[~shown] = torch.tensor(model.fit(scaled[shown], y[shown]).predict_log_proba(scaled[~shown]))
+        loss = -float(told.gather(1, y[:, None]).mean())
+        best = (loss, told, ridge) if best is None or loss < best[0] else best
+    prior = torch.bincount(y) / 400
+    entropy = -float((prior * prior.log()).sum())
+    explained = 1 - best[0] / entropy
+    offsets = solve_offsets(z, y, seed=3)
+    assert offsets.ridge == best[2]
+    assert offsets.explained == pytest.approx(explained, abs=1e-3)
+    torch.testing.assert_close(offsets.values.double(), explained**0.5 * (best[1] - prior.log()), atol=0.02, rtol=0)
+
+
+def test_no_label_takes_part_in_its_own_offset(monkeypatch):
+    monkeypatch.setattr("stablenet.weighting.offsets.RIDGES", (0.01,))
+    z, y = told_by_features()
+    fold = deal_folds(y, seed=0)
+    changed = torch.where(fold == 2, (y + 1) % 3, y)
+    before, after = (cross_fit(z, labels, 3, fold)[0] for labels in (y, changed))
+    torch.testing.assert_close(before[fold == 2], after[fold == 2], atol=1e-3, rtol=0)
+    assert not torch.allclose(before[fold != 2], after[fold != 2], atol=0.1)
+
+
+def test_labels_that_features_do_not_tell_leave_the_loss_alone_bit_for_bit():
+    z, y = told_by_features(dtype=torch.float32)
+    shuffled = y[torch.randperm(400, generator=torch.Generator().manual_seed(5))]
+    offsets = solve_offsets(z, shuffled)
+    assert offsets.explained == 0.0
+    assert torch.equal(offsets.values, torch.zeros(400, 3))
+
+
+def test_a_class_unseen_on_some_ground_is_not_held_to_be_impossible_there():
+    """Weights cannot raise what is not there. Plain training learns that the second ground means the second class."""
+    x, context, y = missing_cell()
+    plain = fit_network(x, y, torch.zeros(2000, 2))
+    ours = fit_network(x, y, solve_offsets(context, y).values)
+    strange = torch.tensor([[0.0, 1.0, -1.5]])  # a usual object of the first class, on the ground it never had
+    says = [float(torch.softmax(strange @ layer, 1)[0, 0]) for layer in (plain, ours)]
+    assert says[0] < 0.5 < says[1]
+    assert abs(ours[1, 1] - ours[1, 0]) < 0.5 * abs(plain[1, 1] - plain[1, 0])
+
+
+def test_folds_spread_every_class():
+    y = torch.tensor([0] * 50 + [1] * 10 + [2] * 5)
+    fold = deal_folds(y, seed=1)
+    for label in range(3):
+        counts = torch.bincount(fold[y == label], minlength=FOLDS)
+        assert counts.max() - counts.min() <= 1
+    assert torch.equal(fold, deal_folds(y, seed=1))
+    assert not torch.equal(fold, deal_folds(y, seed=2))
+
+
+def test_classes_without_samples_and_constant_columns_do_no_harm():
+    z, y = told_by_features(dtype=torch.float32)
+    wide = torch.cat([z, torch.full((400, 1), 7.0)], 1)
+    offsets = solve_offsets(wide, y, num_classes=5)
+    assert torch.equal(offsets.values[:, 3:], torch.zeros(400, 2))
+    torch.testing.assert_close(offsets.values[:, :3], solve_offsets(z, y).values, atol=0.02, rtol=0)
+    assert torch.equal(solve_offsets(z, torch.zeros_like(y)).values, torch.zeros(400, 1))
+    assert solve_offsets(z[:3], y[:3], num_classes=3).values.isfinite().all()
+
+
+def test_the_store_gives_the_offsets_of_one_joint_solve():
+    z, y = told_by_features(dtype=torch.float32)
+    store = DatasetOffsets(450, 3, strength=0.5, storage=torch.float32)
+    for index in torch.randperm(400).split(64):
+        store.collect(index, z[index], y[index])
+    assert torch.equal(store(torch.arange(450)), torch.zeros(450, 3))
+    solution = store.solve()
+    torch.testing.assert_close(solution.values, solve_offsets(z, y).values)
+    torch.testing.assert_close(store(torch.arange(400)), 0.5 * solution.values)
+    assert torch.equal(store(torch.arange(400, 450)), torch.zeros(50, 3))
+    assert store.features.numel() == store.labels.numel() == 0
+    other = DatasetOffsets(450, 3)
+    other.load_state_dict(copy.deepcopy(store.state_dict()))
+    assert torch.equal(other(torch.arange(450)), store(torch.arange(450)))
+    assert torch.equal(store.eval()(torch.arange(3)), torch.zeros(3, 3))
+
+
+def test_autocast_does_not_reach_the_solve():
+    z, y = told_by_features(dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = solve_offsets(z, y).values
+    assert torch.equal(cast, solve_offsets(z, y).values)
+
+
+def test_mistakes_are_answered():
+    z, y = told_by_features(n=20, dtype=torch.float32)
+    with pytest.raises(UserError, match=r"one integer class per sample, shape \(20,\), got torch.float32"):
+        solve_offsets(z, y.float())
+    with pytest.raises(UserError, match="must lie below num_classes=2"):
+        solve_offsets(z, y, num_classes=2)
+    with pytest.raises(UserError, match="strength of offsets must be 0 or more"):
+        DatasetOffsets(20, 3, strength=-1.0)
+    with pytest.raises(UserError, match="nothing was collected"):
+        DatasetOffsets(20, 3).solve()
+    z[3, 1] = float("nan")
+    with pytest.raises(UserError, match="column 1 of features"):
+        solve_offsets(z, y)
