@@ -388,9 +388,10 @@ def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
         tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
 
 
-def test_offsets_need_the_whole_set(tmp_path):
-    with pytest.raises(UserError, match="offset needs the whole training set"):
-        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=batch", "method.parameters.offset=1.0")
+@pytest.mark.parametrize("name", ["strength", "offset"])
+def test_strength_and_offsets_need_the_whole_set(tmp_path, name):
+    with pytest.raises(UserError, match=f"{name} needs the whole training set"):
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=batch", f"method.parameters.{name}=1.0")
 
 
 def test_a_run_that_cannot_begin_leaves_nothing_behind(tmp_path):

@@ -61,10 +61,11 @@ class StableNetSettings:
             raise UserError(f"method.parameters.strength must lie in 0..1, got {self.strength}")
         if (self.offset or 0) < 0:
             raise UserError(f"method.parameters.offset must be 0 or more, got {self.offset}")
-        if self.offset and not self.solves_whole_set:
-            raise UserError(
-                "method.parameters.offset needs the whole training set: set method.parameters.solve=dataset"
-            )
+        for name in ("strength", "offset"):
+            if getattr(self, name) and not self.solves_whole_set:
+                raise UserError(
+                    f"method.parameters.{name} needs the whole training set: set method.parameters.solve=dataset"
+                )
         if self.collect == "epoch" and not self.every:
             raise UserError(
                 "method.parameters.collect=epoch solves after epochs: set method.parameters.every to 1 or more"

@@ -39,8 +39,8 @@ LOOK = (
     "Look at the samples on the page first. If what a class has in common there is its surroundings, weights are a "
     "remedy; if it is the class itself (a ripe fruit is red), they would take away what you want to learn. "
     "Then compare with plain training over at least three seeds, on data from elsewhere. The largest gains that were "
-    "measured are those of networks trained from nothing; a pretrained ResNet-50 gained 3.6 points on PACS where domain "
-    "and label were tied."
+    "measured are those of networks trained from nothing; a pretrained ResNet-50 gained 3.6 points on PACS where "
+    "domain and label were tied."
 )
 OTHER_CONTEXT = (
     "The context you named is not what the images tell the label by. Look at the samples on the page: if they show "
