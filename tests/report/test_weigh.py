@@ -1,5 +1,7 @@
 """Weights solved for a finished run: they lower the dependence, and are kept."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -44,3 +46,10 @@ def test_the_second_time_nothing_is_solved(run, weighed, monkeypatch):
 def test_only_stablenet_weighs(made, run):
     assert can_weigh(run)
     assert not can_weigh(load_run(next((made / "runs").glob("embedded-dr0.9-erm-seed0-*"))))
+
+
+def test_offsets_in_the_place_of_weights_are_not_shown_as_weights(run):
+    pretrained = replace(run.config, model=replace(run.config.model, pretrained="body.safetensors"))
+    weighs = replace(pretrained, method=replace(pretrained.method, parameters={"strength": 1.0}))
+    assert not can_weigh(replace(run, config=pretrained))
+    assert can_weigh(replace(run, config=weighs))

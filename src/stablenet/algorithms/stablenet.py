@@ -80,19 +80,26 @@ class StableNetSettings:
         """`recommended` is made for it, the paper's presets for batches."""
         return (self.solve or ("dataset" if self.preset == "recommended" else "batch")) == "dataset"
 
+    @property
+    def _recommends(self) -> bool:
+        return self.preset == "recommended" and self.solves_whole_set
+
+    def choose_overrides(self, seed: int, pretrained: bool) -> dict[str, Any]:
+        """Of the weighting, what a run says beside the preset."""
+        careful = {"penalty": PRETRAINED_PENALTY} if self._recommends and pretrained else {}
+        return {"seed": seed, **careful, **self.overrides}
+
     def choose_strength(self, pretrained: bool) -> float:
         """How far the weights go."""
         if self.strength is not None:
             return self.strength
-        return 0.0 if pretrained and self.preset == "recommended" and self.solves_whole_set else 1.0
+        return 0.0 if self._recommends and pretrained else 1.0
 
     def choose_offset(self, pretrained: bool) -> float:
         """Weights and offsets both remove the dependence of label and context: whole ones of both would do it twice."""
         if self.offset is not None:
             return self.offset
-        if self.preset != "recommended" or not self.solves_whole_set:
-            return 0.0
-        return 1 - 0.5 * self.choose_strength(pretrained)
+        return 1 - 0.5 * self.choose_strength(pretrained) if self._recommends else 0.0
 
 
 class StableNet(Algorithm[StableNetSettings]):
@@ -110,9 +117,7 @@ class StableNet(Algorithm[StableNetSettings]):
         super().__init__(network, settings, context)
         self._taps = settings.taps or choose_taps(settings.preset, network)
         network.tap(self._taps, detach=True)
-        spares = context.pretrained and settings.preset == "recommended" and settings.solves_whole_set
-        careful = {"penalty": PRETRAINED_PENALTY} if spares else {}
-        overrides = {"seed": context.seed, **careful, **settings.overrides}
+        overrides = settings.choose_overrides(context.seed, context.pretrained)
         self.weighting: StableWeighting | DatasetWeighting
         if not settings.solves_whole_set:
             overrides = {"num_classes": context.num_classes, **overrides}

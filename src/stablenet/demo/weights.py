@@ -20,6 +20,7 @@ from stablenet.weighting import DatasetWeighting
 class SampleWeights:
     """weights: (n,), mean one.   agrees: (n,) bool, whether a sample has its class's dominant background.
     dependence: of the features on the label under uniform and under these weights.
+    told: share of the label's entropy that the offsets tell.
     ess: effective share of samples.   floor: the least share the settings allow.
     shares: weighted share of the dominant background, mean over classes, under uniform and under these weights.
     """
@@ -28,6 +29,7 @@ class SampleWeights:
     weights: Tensor
     agrees: Tensor
     dependence: tuple[float, float]
+    told: float
     ess: float
     floor: float
     shares: tuple[float, float]
@@ -64,6 +66,7 @@ def weigh_samples(run: Run) -> SampleWeights:
         weights=weights,
         agrees=agrees,
         dependence=(told["dependence_before"], told["dependence_after"]),
+        told=told["context_explains"],
         ess=told["ess_ratio"],
         floor=algorithm.weighting.settings.min_ess,
         shares=(

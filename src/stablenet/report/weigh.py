@@ -56,7 +56,8 @@ class Weighed:
 
 
 def can_weigh(run: Run) -> bool:
-    return run.config.method.name == METHOD
+    """Whether the run had weights: on a pretrained body `recommended` has offsets in their place."""
+    return run.config.method.name == METHOD and _read_method(run).choose_strength(bool(run.config.model.pretrained)) > 0
 
 
 def weigh_run(run: Run, root: Path | None = None, rule: str = DEFAULT_RULE) -> Weighed:
@@ -72,10 +73,10 @@ def weigh_run(run: Run, root: Path | None = None, rule: str = DEFAULT_RULE) -> W
 
 
 def _solve(run: Run, samples: Samples, network: Network, path: Path) -> None:
-    method = read_fields(StableNetSettings, run.config.method.parameters, "method.parameters")
+    method = _read_method(run)
     position = torch.linspace(0, len(samples) - 1, min(len(samples), MOST_SAMPLES)).round().long()
     features, labels = _collect_features(run, _take(samples, position), network, method)
-    overrides = {"seed": run.config.seed, **_dataset_overrides(method.overrides)}
+    overrides = _drop_memory(method.choose_overrides(run.config.seed, bool(run.config.model.pretrained)))
     solution = solve_dataset(features, labels, preset=method.preset, **overrides)
     on_label = dataset_settings(method.preset, overrides).pairs != "features"
     before, after, chosen = _compare(join_layers(features)[0], labels, solution.weights, on_label)
@@ -96,13 +97,17 @@ def _solve(run: Run, samples: Samples, network: Network, path: Path) -> None:
 
 
 def _choose_network(run: Run, rule: str, root: Path | None) -> Network:
-    method = read_fields(StableNetSettings, run.config.method.parameters, "method.parameters")
+    method = _read_method(run)
     if method.solves_whole_set and not method.every:
         return begin_again(run.config, run.manifest, root).network.eval()
     return load_chosen(run, rule)[0]
 
 
-def _dataset_overrides(overrides: dict[str, object]) -> dict[str, object]:
+def _read_method(run: Run) -> StableNetSettings:
+    return read_fields(StableNetSettings, run.config.method.parameters, "method.parameters")
+
+
+def _drop_memory(overrides: dict[str, object]) -> dict[str, object]:
     """What a batch-wise solve sets for its memory means nothing to a solve of the whole set."""
     return {name: value for name, value in overrides.items() if name != "groups"}
 
