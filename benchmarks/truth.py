@@ -1,12 +1,12 @@
-"""Do the weights find what is stable? Made-up samples under selection bias, where the truth is known.
+"""Do weights and offsets find what is stable? Made-up samples under selection bias, where the truth is known.
 
-    python -m benchmarks.truth                 # results/truth/README.md and truth.json, six minutes on one core
+    python -m benchmarks.truth                 # results/truth/README.md and truth.json, ten minutes on one core
     python -m benchmarks.truth --seeds 1       # a quick look; write it elsewhere with --out
 
 Five classes; ten stable features that tell the class badly, ten of the context that tell it well, ten of noise. In
 training the context is the class's own with the given strength, at test any context comes with any class. Linear: the
 context shifts its features; non-linear: it scales them, so that no mean knows of it. A small network is trained
-plainly, with weights, and, as what could be reached, without the context's features.
+plainly, with weights and offsets, and, as what could be reached, without the context's features.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from stablenet.weighting import effective_sample_size, solve_dataset
+from stablenet.weighting import effective_sample_size, solve_dataset, solve_offsets
 
 CLASSES, WIDTH, TRAIN, TEST = 5, 10, 4000, 4000
 KINDS = ("linear", "non-linear")
@@ -29,19 +28,20 @@ STRENGTHS = (0.2, 0.5, 0.7, 0.9, 0.95)  # 0.2 is chance
 STABLE, CONTEXT, NOISE = (slice(k * WIDTH, (k + 1) * WIDTH) for k in range(3))
 STABLE_NOISE, CONTEXT_NOISE, SCALE = 2.0, 0.7, 0.8
 HIDDEN, STEPS, RATE, DECAY = 32, 200, 1e-2, 1e-3
-PAGE = """# Do the weights find what is stable?
+PAGE = """# Do weights and offsets find what is stable?
 
 `python -m benchmarks.truth`: made-up samples, 4,000 for training and 4,000 at test, {seeds} seeds, mean ± sample
 standard deviation. Ten stable features tell five classes badly, ten of the context tell them well as long as the
 context is the class's own, ten are noise. At test any context comes with any class. A network of one hidden layer is
-trained plainly or with weights; what it reaches without the context's features is what could be reached.
+trained plainly, with weights, with offsets or, as `recommended` does it, with weights and half the offsets; what it
+reaches without the context's features is what could be reached.
 
-- Weights from features that see the context and not the class, as the shallow layers of a network do, win back a part
-  of what plain training loses, the more the stronger the bias, and lose nothing without bias (0.2).
-- Where the context only scales its features, weights from the features as they are find nothing: Fourier functions are
-  needed.
-- **Weights that see the stable features too remove these as well**, since they cannot know which is which: far worse
-  than plain training at most strengths. That is why `recommended` looks at shallow layers, before training.
+- Weights and offsets from features that see the context and not the class, as the shallow layers of a network do, win
+  back a part of what plain training loses, the more the stronger the bias, and lose nothing without bias (0.2).
+- Where the context only scales its features, offsets and weights from the features as they are find nothing: for
+  weights Fourier functions help. The pooled features of a network hold deviations beside means, so that scale shows.
+- **Weights and offsets that see the stable features too remove these as well**, since they cannot know which is which.
+  That is why `recommended` looks at shallow layers, before training.
 - Making all features independent of each other, the paper's pairs, hardly raises the samples in other contexts, and
   costs effective samples.
 
@@ -80,29 +80,55 @@ class World:
         return torch.randn(*shape, generator=self._generator)
 
 
-def weigh(samples: Samples, seen: slice, pairs: str, functions: int) -> Tensor:
-    """Weights (n,) from the features seen."""
-    return solve_dataset(samples.x[:, seen], samples.y, pairs=pairs, num_functions=functions).weights
+@dataclass(frozen=True)
+class Way:
+    """A way to train. first: weights and offsets look at the features from here on: at those of context and noise, as
+    shallow layers of a network do, or with 0 at the stable ones too, as deep ones do.
+    functions: Fourier functions of the weights, None for even ones.   offset: how much of the offsets is added.
+    """
+
+    first: int = WIDTH
+    pairs: str = "labels"
+    functions: int | None = 5
+    offset: float = 0.0
+
+    def weigh(self, samples: Samples) -> Tensor:
+        """Weights (n,)."""
+        if self.functions is None:
+            return torch.ones(len(samples.y))
+        seen = samples.x[:, self.first :]
+        return solve_dataset(seen, samples.y, pairs=self.pairs, num_functions=self.functions).weights
+
+    def offsets(self, samples: Samples) -> Tensor:
+        """What is added to the logits (n, C) in training."""
+        if not self.offset:
+            return torch.zeros(len(samples.y), CLASSES)
+        return self.offset * solve_offsets(samples.x[:, self.first :], samples.y, CLASSES).values
 
 
-# What the weights look at. Shallow layers of a network see the context and hardly the class; deep ones see both.
-WEIGHTINGS: dict[str, Callable[[Samples], Tensor]] = {
-    "`recommended`": lambda s: weigh(s, slice(WIDTH, 3 * WIDTH), "labels", 5),
-    "the same, linear": lambda s: weigh(s, slice(WIDTH, 3 * WIDTH), "labels", 0),
-    "the same, stable features seen too": lambda s: weigh(s, slice(0, 3 * WIDTH), "labels", 5),
-    "features against each other (the paper's pairs)": lambda s: weigh(s, slice(0, 3 * WIDTH), "features", 5),
+WAYS = {
+    "plain training": Way(functions=None),
+    "`recommended`": Way(offset=0.5),
+    "the same, stable features seen too": Way(0, offset=0.5),
+    "weights": Way(),
+    "weights, linear": Way(functions=0),
+    "weights, stable features seen too": Way(0),
+    "weights, features against each other (the paper's pairs)": Way(0, "features"),
+    "offsets": Way(functions=None, offset=1.0),
+    "offsets, stable features seen too": Way(0, functions=None, offset=1.0),
 }
+WEIGHTINGS = [name for name in WAYS if name.startswith("weights")]
 
 
-def fit(x: Tensor, y: Tensor, weights: Tensor, seed: int) -> nn.Module:
-    """A network of one hidden layer on the weighted loss."""
+def fit(x: Tensor, y: Tensor, weights: Tensor, offsets: Tensor, seed: int) -> nn.Module:
+    """A network of one hidden layer on the weighted loss, with offsets on its logits."""
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
         network = nn.Sequential(nn.Linear(x.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
     optimizer = torch.optim.Adam(network.parameters(), RATE, weight_decay=DECAY)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        (weights * nn.functional.cross_entropy(network(x), y, reduction="none")).mean().backward()
+        (weights * nn.functional.cross_entropy(network(x) + offsets, y, reduction="none")).mean().backward()
         optimizer.step()
     return network
 
@@ -131,16 +157,17 @@ def run(kind: str, strength: float, seed: int) -> dict[str, Found]:
     train, test = world.draw(TRAIN, strength), world.draw(TEST, 1 / CLASSES)
     scale = train.x.std(0)
     found = {}
-    for name, solve in {"plain training": lambda s: torch.ones(len(s.y)), **WEIGHTINGS}.items():
-        w = solve(train)
-        accuracy = score(fit(train.x / scale, train.y, w, seed), test.x / scale, test.y)
+    for name, way in WAYS.items():
+        w = way.weigh(train)
+        accuracy = score(fit(train.x / scale, train.y, w, way.offsets(train), seed), test.x / scale, test.y)
         off = train.context != train.y
         own, ess = float(w[~off].sum() / w.sum()), float(effective_sample_size(w)) / len(w)
         found[name] = Found(accuracy, own, float(w[off].mean()), ess)
     hidden = (train.x / scale).clone(), (test.x / scale).clone()
     for x in hidden:
         x[:, CONTEXT] = 0
-    reached = score(fit(hidden[0], train.y, torch.ones(TRAIN), seed), hidden[1], test.y)
+    plain = WAYS["plain training"]
+    reached = score(fit(hidden[0], train.y, plain.weigh(train), plain.offsets(train), seed), hidden[1], test.y)
     found["without the context (not known in practice)"] = replace(found["plain training"], accuracy=reached)
     return found
 
