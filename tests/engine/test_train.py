@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
+from stablenet.algorithms.stablenet import StableNetSettings
 from stablenet.data.pipeline import Loader
 from stablenet.engine import parts, state
 from stablenet.engine.interrupts import Interrupted
@@ -317,6 +318,24 @@ def test_a_pretrained_body_has_offsets_in_the_place_of_weights(tmp_path, pretrai
     assert read(default.path, "last.safetensors") != read(weights.path, "last.safetensors")
     assert epochs(default)[-1]["train"]["ess_ratio"] == 1.0
     assert epochs(weights)[-1]["train"]["ess_ratio"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "pretrained", "strength", "offset"),
+    [
+        ({}, False, 1.0, 0.5),
+        ({}, True, 0.0, 1.0),
+        ({"strength": 1.0}, True, 1.0, 0.5),
+        ({"offset": 0.0}, True, 1.0, 0.0),
+        ({"taps": ("last",)}, True, 1.0, 0.0),
+        ({"solve": "batch"}, True, 1.0, 0.0),
+        ({"preset": "paper"}, True, 1.0, 0.0),
+        ({"preset": "paper", "solve": "dataset"}, False, 1.0, 0.0),
+    ],
+)
+def test_weights_and_offsets_by_preset(given, pretrained, strength, offset):
+    settings = StableNetSettings(**given)
+    assert (settings.choose_strength(pretrained), settings.choose_offset(pretrained)) == (strength, offset)
 
 
 def test_offsets_are_those_of_the_first_stage_and_stay_out_of_validation(tmp_path):

@@ -29,11 +29,12 @@ class StableNetSettings:
         the epoch's own batches, which cost nothing and serve the epoch after.
     every: with solve="dataset", epochs between two solves; 0 solves once, before training: the shallow layers of an
         untrained or pretrained network show the context and know nothing of the label yet.
-    strength: with solve="dataset", how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` on a
-        pretrained body 0: such a network soon fits every image, and what is fitted cannot be weighed.
+    strength: with solve="dataset", how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` with
+        offsets on a pretrained body 0: such a network soon fits every image, and what is fitted cannot be weighed.
     ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to that.
     offset: with solve="dataset", how much of what the shallowest tap tells of the label is added to the logits in
-        training (`solve_offsets`); None takes 0, for `recommended` 0.5 beside weights and 1 in their place.
+        training (`solve_offsets`); None takes 0, for `recommended` 0.5 beside weights and 1 in their place, unless the
+        first tap is the last layer.
     validation: with solve="dataset", epochs are ranked by source validation under weights that are solved for the
         validation samples as for training, because plain accuracy there prefers a network that uses the context;
         "plain" ranks by that nevertheless. Plain figures are recorded in both cases.
@@ -89,17 +90,24 @@ class StableNetSettings:
         careful = {"penalty": PRETRAINED_PENALTY} if self._recommends and pretrained else {}
         return {"seed": seed, **careful, **self.overrides}
 
+    @property
+    def _offsets(self) -> bool:
+        """Whether there are offsets; those of the last layer would tell all that is to be learned."""
+        if self.offset is not None:
+            return self.offset > 0
+        return self._recommends and (self.taps is None or self.taps[0] != LAST)
+
     def choose_strength(self, pretrained: bool) -> float:
         """How far the weights go."""
         if self.strength is not None:
             return self.strength
-        return 0.0 if self._recommends and pretrained else 1.0
+        return 0.0 if self._recommends and self._offsets and pretrained else 1.0
 
     def choose_offset(self, pretrained: bool) -> float:
         """Weights and offsets both remove the dependence of label and context: whole ones of both would do it twice."""
         if self.offset is not None:
             return self.offset
-        return 1 - 0.5 * self.choose_strength(pretrained) if self._recommends else 0.0
+        return 1 - 0.5 * self.choose_strength(pretrained) if self._offsets else 0.0
 
 
 class StableNet(Algorithm[StableNetSettings]):
