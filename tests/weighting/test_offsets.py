@@ -149,8 +149,10 @@ def test_mistakes_are_answered():
     z, y = told_by_features(n=20, dtype=torch.float32)
     with pytest.raises(UserError, match=r"one integer class per sample, shape \(20,\), got torch.float32"):
         solve_offsets(z, y.float())
-    with pytest.raises(UserError, match="must lie below num_classes=2"):
+    with pytest.raises(UserError, match="below num_classes=2, got 0 to 2"):
         solve_offsets(z, y, num_classes=2)
+    with pytest.raises(UserError, match="got -1 to 1"):
+        solve_offsets(z, y - 1)
     with pytest.raises(UserError, match="strength of offsets must be 0 or more"):
         DatasetOffsets(20, 3, strength=-1.0)
     with pytest.raises(UserError, match="nothing was collected"):

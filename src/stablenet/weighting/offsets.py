@@ -1,8 +1,8 @@
 r"""What the context says of the label, added to the logits in training so that the network need not learn it.
 
 Weights lose their force where a network fits every sample: a loss near zero stays near zero under any weight. They also
-cannot raise what is not there: a class that no training image shows in some context. Offsets do both. With p(y | c)
-what the context c of a sample tells of its label, training on
+cannot raise what is not there: a class that no training image shows in some context. Offsets have neither weakness.
+With p(y | c) what the context c of a sample tells of its label, training on
 
     CE(g(f(x)) + log p(· | c) − log p(·), y)
 
@@ -184,5 +184,6 @@ def _check_classes(labels: Tensor, size: int, num_classes: int | None) -> None:
         raise UserError(
             f"offsets need one integer class per sample, shape ({size},), got {labels.dtype} {tuple(labels.shape)}"
         )
-    if num_classes is not None and int(labels.max()) >= num_classes:
-        raise UserError(f"labels must lie below num_classes={num_classes}, got {int(labels.max())}")
+    least, most = int(labels.min()), int(labels.max())
+    if least < 0 or (num_classes is not None and most >= num_classes):
+        raise UserError(f"labels must be classes from 0 on, below num_classes={num_classes}, got {least} to {most}")
