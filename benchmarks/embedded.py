@@ -45,7 +45,7 @@ RESIDUAL = ("model.name=resnet18", "data.parameters.ratio=random", "data.paramet
 @dataclass(frozen=True)
 class Variant:
     """A way to use a method. beside: the name of the one it is compared with.   rule: which model counts.
-    barred: whether it has to come near ERM at home.
+    bar: whether it is asked to come near ERM at home.
     """
 
     method: str
@@ -53,15 +53,15 @@ class Variant:
     beside: str = REFERENCE
     rule: str = DEFAULT_RULE
     note: str = ""
-    barred: bool = True
+    bar: bool = True
 
 
 # Beside every registered method as it is; a name that is a method's own replaces that.
 SPECIAL = {
-    "stablenet": Variant("stablenet", note="preset recommended", barred=False),
+    "stablenet": Variant("stablenet", note="preset recommended", bar=False),
     "stablenet paper": Variant("stablenet", ("method.parameters.preset=paper",), note="preset paper"),
     "erm + swad": Variant("erm", AVERAGED, rule="averaged", note="averaged weights"),
-    "stablenet + swad": Variant("stablenet", AVERAGED, rule="averaged", note="averaged weights", barred=False),
+    "stablenet + swad": Variant("stablenet", AVERAGED, rule="averaged", note="averaged weights", bar=False),
     "erm, ResNet-18": Variant("erm", RESIDUAL, beside="erm, ResNet-18", note="three backgrounds, any digit on any"),
     "d-sam": Variant("d-sam", RESIDUAL, beside="erm, ResNet-18", note="ResNet-18, three backgrounds, any digit on any"),
 }
@@ -113,13 +113,7 @@ def train_all(options: argparse.Namespace) -> dict[str, Any]:
             print(f"{name}: {error}", flush=True)
             continue
         uses_domains = ALGORITHMS[variant.method].uses_domains
-        found[name] = {
-            "seeds": seeds,
-            "beside": variant.beside,
-            "note": variant.note,
-            "uses_domains": uses_domains,
-            "barred": variant.barred,
-        }
+        found[name] = {"seeds": seeds, "beside": variant.beside, "note": variant.note, "uses_domains": uses_domains}
     return found
 
 
@@ -128,11 +122,12 @@ def show(found: dict[str, Any]) -> list[str]:
         "| method | source validation, % | points above ERM | bar | target at that epoch, % | epochs | |",
         "|---|---|---|---|---|---|---|",
     ]
+    variants = list_variants([])
     for name, each in found.items():
         if "refused" in each:
             continue
         gap = mean(each, "validation") - mean(found[each["beside"]], "validation")
-        free = name == each["beside"] or not each["barred"]
+        free = name == each["beside"] or not variants[name].bar
         bar = "" if free else "holds" if gap >= -BAR else "**BROKEN**"
         shown = "" if name == each["beside"] else f"{gap:+.1f}"
         note = each["note"] or note_approximation(name)
@@ -159,7 +154,7 @@ INTRODUCTION = """# The methods side by side
 The embedded digits with a dominant ratio of 0.9 (`--recipe {recipe}`), every method with the settings of its
 recipe; mean ± sample standard deviation over {seeds} seeds. Source validation is the accuracy on 130 images held
 out of the training backgrounds, of the model as it predicts, at the epoch that the method's own validation chose. The
-bar: at most {bar:g} points below ERM; a method that cannot learn is broken. It does not hold for `recommended`, which
+bar: at most {bar:g} points below ERM; a method that cannot learn is broken. It is not asked of `recommended`, which
 is made to do without the background: that alone tells nine of ten of these images.
 
 The target column is the test accuracy of the epoch, or of the averaged weights, that source validation chose. No

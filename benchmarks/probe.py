@@ -8,7 +8,7 @@
 heads learn from the rest and are tested on what was hidden. `target` learns from all source images of every seed's
 split and is tested on its target. The stronger a head's ridge, the less of the training images it can fit.
 
-Reading features takes ten minutes for 2,600 images on one core, heads and weights about two for a draw or seed.
+Reading features takes ten minutes for 2,600 images on one core, heads and weights about three for a draw or seed.
 """
 
 from __future__ import annotations

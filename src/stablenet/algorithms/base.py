@@ -199,7 +199,11 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         return output.per_sample_loss, output.weights, output.diagnostics
 
 
-def classify(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of every sample (b,), and the batch's accuracy, a scalar on the device."""
-    loss = functional.cross_entropy(logits.float(), y, reduction="none")
+def classify(logits: Tensor, y: Tensor, offsets: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of every sample (b,), and the batch's accuracy, a scalar on the device.
+
+    offsets: (b, classes), added to the logits for the cross-entropy; the accuracy is that of the logits alone.
+    """
+    shifted = logits.float() if offsets is None else logits.float() + offsets
+    loss = functional.cross_entropy(shifted, y, reduction="none")
     return loss, (logits.detach().argmax(1) == y).float().mean()

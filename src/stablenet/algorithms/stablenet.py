@@ -142,9 +142,8 @@ class StableNet(Algorithm[StableNetSettings]):
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)
-        per_sample, accuracy = classify(logits, batch.y)
-        if self.offsets is not None:
-            per_sample, _ = classify(logits + self.offsets(batch.index), batch.y)  # accuracy is the network's own
+        offsets = None if self.offsets is None else self.offsets(batch.index)
+        per_sample, accuracy = classify(logits, batch.y, offsets)
         if isinstance(self.weighting, StableWeighting):
             weights = self.weighting(features, labels=batch.y)
             told = describe(self.weighting.last_solution, weights)
