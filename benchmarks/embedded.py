@@ -176,7 +176,8 @@ def write_page(out: Path) -> None:
         "",
         "## What does a step cost?",
         "",
-        "Made by `python -m benchmarks.methods`, which also says how it measures.",
+        "Made by `python -m benchmarks.methods`, which also says how it measures. The rows of StableNet were measured",
+        "before `recommended` had offsets, which add a regression before the first epoch and a sum to every step.",
     ]
     for path in sorted(out.glob("speed-*.md")):
         lines += ["", f"### {path.stem.removeprefix('speed-')}", "", path.read_text().rstrip()]

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
 from stablenet.algorithms.stablenet import StableNetSettings
-from stablenet.data.pipeline import Loader
+from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine import parts, state
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.records import validation_rank
@@ -354,6 +354,35 @@ def test_offsets_are_those_of_the_first_stage_and_stay_out_of_validation(tmp_pat
     with torch.no_grad():
         logits = model(run.transform(held.pixels.read(held.row), torch.zeros(len(held))))
     assert epochs(run)[-1]["validation"]["loss"] == pytest.approx(float(cross_entropy(logits, held.y)), rel=1e-4)
+
+
+def test_the_loss_is_that_of_the_logits_with_offsets_and_the_accuracy_that_of_the_logits(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet")
+    algorithm, samples = begin_again(run.config, run.manifest), run.open_part("train")
+    images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
+    generator = torch.Generator().manual_seed(0)
+    offsets = 3 * torch.randn(len(samples), 3, generator=generator)
+    offsets[torch.arange(len(samples)), samples.y] += 4  # with them the label would mostly be named
+    algorithm.offsets.offsets.copy_(offsets)
+    algorithm.train()
+    algorithm.network.eval()  # no dropout, the same logits twice
+    with torch.no_grad():
+        output = algorithm.loss(Batch(images, samples.y, samples.domain, samples.index))
+        logits = algorithm.network(images)
+    expected = cross_entropy(logits + offsets, samples.y, reduction="none")
+    torch.testing.assert_close(output.per_sample_loss, expected)
+    assert output.diagnostics["accuracy"] == (logits.argmax(1) == samples.y).float().mean()
+
+
+def test_offsets_alone_change_the_result(tmp_path):
+    alone = ("method.parameters.strength=0.0", "method.parameters.offset=1.0")
+    told, plain = tiny_run(tmp_path / "told", "stablenet", *alone), tiny_run(tmp_path / "plain", "erm")
+    assert read(told.path, "last.safetensors") != read(plain.path, "last.safetensors")
+
+
+def test_validation_may_hold_more_samples_than_training(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet", "data.parameters.validation=0.7")
+    assert len(run.open_part("validation")) > len(run.open_part("train"))
 
 
 def test_epochs_are_ranked_under_weights_of_the_validation_samples(tmp_path):
