@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from benchmarks.evidence import open_session, spread
 from benchmarks.known_contexts import make_independent
-from stablenet.algorithms.stablenet import SHALLOW
+from stablenet.algorithms.stablenet import PRETRAINED_COMPONENTS, SHALLOW
 from stablenet.data.pipeline import Batch
 from stablenet.models.taps import LAST
 from stablenet.weighting import solve_dataset, solve_offsets
@@ -116,6 +116,8 @@ def probe(source: Images, test: Images) -> Found:
     indicators = F.one_hot(source.domain).float()
     tried["offsets of known domains"] = ones, solve_offsets(indicators, source.y).values
     tried["offsets of the first stage"] = ones, solve_offsets(source.first, source.y).values
+    leading = solve_offsets(source.shallow, source.y, components=PRETRAINED_COMPONENTS)
+    tried["offsets of leading components"] = ones, leading.values
     told = {}
     for name, (weights, offsets) in tried.items():
         for ridge in RIDGES:

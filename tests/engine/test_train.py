@@ -310,32 +310,38 @@ def test_a_pretrained_body_is_weighed_with_more_care(tmp_path, pretrained):
 
 
 def test_a_pretrained_body_has_offsets_in_the_place_of_weights(tmp_path, pretrained):
-    default, named, weights = (
+    default, named, weights, whole_stage = (
         tiny_run(tmp_path / f"{place}", *pretrained, *(f"method.parameters.{setting}" for setting in settings))
-        for place, settings in enumerate(((), ("strength=0.0", "offset=1.0"), ("strength=1.0", "offset=0.0")))
+        for place, settings in enumerate(
+            ((), ("strength=0.0", "offset=1.0", "components=4"), ("strength=1.0", "offset=0.0"), ("components=0",))
+        )
     )
     assert read(default.path, "last.safetensors") == read(named.path, "last.safetensors")
     assert read(default.path, "last.safetensors") != read(weights.path, "last.safetensors")
+    assert read(default.path, "last.safetensors") != read(whole_stage.path, "last.safetensors")
     assert epochs(default)[-1]["train"]["ess_ratio"] == 1.0
     assert epochs(weights)[-1]["train"]["ess_ratio"] < 1.0
 
 
 @pytest.mark.parametrize(
-    ("given", "pretrained", "strength", "offset"),
+    ("given", "pretrained", "strength", "offset", "components"),
     [
-        ({}, False, 1.0, 0.5),
-        ({}, True, 0.0, 1.0),
-        ({"strength": 1.0}, True, 1.0, 0.5),
-        ({"offset": 0.0}, True, 1.0, 0.0),
-        ({"taps": ("last",)}, True, 1.0, 0.0),
-        ({"solve": "batch"}, True, 1.0, 0.0),
-        ({"preset": "paper"}, True, 1.0, 0.0),
-        ({"preset": "paper", "solve": "dataset"}, False, 1.0, 0.0),
+        ({}, False, 1.0, 0.5, 0),
+        ({}, True, 0.0, 1.0, 4),
+        ({"strength": 1.0}, True, 1.0, 0.5, 4),
+        ({"components": 0}, True, 0.0, 1.0, 0),
+        ({"components": 3}, False, 1.0, 0.5, 3),
+        ({"offset": 0.0}, True, 1.0, 0.0, 4),
+        ({"taps": ("last",)}, True, 1.0, 0.0, 4),
+        ({"solve": "batch"}, True, 1.0, 0.0, 0),
+        ({"preset": "paper"}, True, 1.0, 0.0, 0),
+        ({"preset": "paper", "solve": "dataset"}, False, 1.0, 0.0, 0),
     ],
 )
-def test_weights_and_offsets_by_preset(given, pretrained, strength, offset):
+def test_weights_and_offsets_by_preset(given, pretrained, strength, offset, components):
     settings = StableNetSettings(**given)
     assert (settings.choose_strength(pretrained), settings.choose_offset(pretrained)) == (strength, offset)
+    assert settings.choose_components(pretrained) == components
 
 
 def test_offsets_are_those_of_the_first_stage_and_stay_out_of_validation(tmp_path):
@@ -354,6 +360,21 @@ def test_offsets_are_those_of_the_first_stage_and_stay_out_of_validation(tmp_pat
     with torch.no_grad():
         logits = model(run.transform(held.pixels.read(held.row), torch.zeros(len(held))))
     assert epochs(run)[-1]["validation"]["loss"] == pytest.approx(float(cross_entropy(logits, held.y)), rel=1e-4)
+
+
+def test_components_are_those_of_all_taps(tmp_path):
+    run = tiny_run(
+        tmp_path / "run", "stablenet", "method.parameters.components=3", "train.epochs=1", "train.milestones=[]"
+    )
+    algorithm, samples = begin_again(run.config, run.manifest), run.open_part("train")
+    images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
+    algorithm.network.eval()
+    algorithm.network.tap(("stage1", "stage2"))
+    with torch.no_grad():
+        _, *features = algorithm.network.forward_taps(images)
+    found = solve_offsets(torch.cat(features, 1).half(), samples.y, 3, components=3, seed=run.config.seed)
+    (solve,) = (record for record in run.records if record["kind"] == "solve")
+    assert solve["context_explains"] == pytest.approx(found.explained, abs=1e-3)
 
 
 def test_the_loss_is_that_of_the_logits_with_offsets_and_the_accuracy_that_of_the_logits(tmp_path):
@@ -429,6 +450,7 @@ def test_a_split_without_validation_is_not_weighed(tmp_path):
         ("collect=epoch", "set method.parameters.every to 1 or more"),
         ("strength=1.5", "strength must lie in"),
         ("offset=-0.5", "offset must be 0 or more"),
+        ("components=-1", "components must be 0"),
     ],
 )
 def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):

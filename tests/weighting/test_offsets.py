@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from stablenet.errors import UserError
 from stablenet.weighting import DatasetOffsets, solve_offsets
+from stablenet.weighting.components import lead
 from stablenet.weighting.offsets import FOLDS, RIDGES, cross_fit, deal_folds, fit_logistic
 
 
@@ -90,6 +91,36 @@ def test_labels_that_features_do_not_tell_leave_the_loss_alone_bit_for_bit():
     assert torch.equal(offsets.values, torch.zeros(400, 3))
 
 
+def test_offsets_of_components_are_whole_held_out_log_odds():
+    z, y = told_by_features(dtype=torch.float32)
+    few = lead(z, 2)
+    assert few.shape == (400, 5)
+    damped, whole = solve_offsets(few, y, seed=3), solve_offsets(z, y, components=2, seed=3)
+    assert whole.explained == pytest.approx(damped.explained, abs=1e-4)
+    assert 0.05 < whole.explained < 0.9
+    torch.testing.assert_close(whole.explained**0.5 * whole.values, damped.values, atol=0.01, rtol=0)
+
+
+def test_components_find_a_style_and_leave_the_object_to_the_network():
+    """Twenty columns show one of three styles, in which classes differ; one shows the object alone."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 2, (1500,), generator=g)
+    style = torch.where(torch.rand(1500, generator=g) < 0.8, y, torch.randint(0, 3, (1500,), generator=g))
+    shown = torch.randn(3, 20, generator=g)[style] + 0.3 * torch.randn(1500, 20, generator=g)
+    obj = (4.0 * y - 2 + torch.randn(1500, generator=g))[:, None]
+    known = solve_offsets(functional.one_hot(style).float(), y, components=2)
+    few, every = (solve_offsets(torch.cat([shown, obj], 1), y, components=k) for k in (2, 0))
+    assert every.explained > 0.9
+    assert few.explained == pytest.approx(known.explained, abs=0.05)
+    assert float((few.values - known.values).abs().mean()) < 0.2
+
+
+def test_labels_that_components_do_not_tell_leave_every_offset_at_zero():
+    z, y = told_by_features(dtype=torch.float32)
+    shuffled = y[torch.randperm(400, generator=torch.Generator().manual_seed(5))]
+    assert torch.equal(solve_offsets(z, shuffled, components=3).values, torch.zeros(400, 3))
+
+
 def test_a_class_unseen_on_some_ground_is_not_held_to_be_impossible_there():
     """Weights cannot raise what is not there. Plain training learns that the second ground means the second class."""
     x, context, y = missing_cell()
@@ -138,6 +169,14 @@ def test_the_store_gives_the_offsets_of_one_joint_solve():
     assert torch.equal(store.eval()(torch.arange(3)), torch.zeros(3, 3))
 
 
+def test_the_store_knows_components():
+    z, y = told_by_features(dtype=torch.float32)
+    store = DatasetOffsets(400, 3, components=2, storage=torch.float32)
+    store.collect(torch.arange(400), {"first": z[:, :2], "second": z[:, 2:]}, y)
+    store.solve()
+    assert torch.equal(store(torch.arange(400)), solve_offsets(z, y, components=2).values)
+
+
 def test_autocast_does_not_reach_the_solve():
     z, y = told_by_features(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -155,6 +194,10 @@ def test_mistakes_are_answered():
         solve_offsets(z, y - 1)
     with pytest.raises(UserError, match="strength of offsets must be 0 or more"):
         DatasetOffsets(20, 3, strength=-1.0)
+    with pytest.raises(UserError, match=r"components must be 0 \(all features\) or more, got -1"):
+        solve_offsets(z, y, components=-1)
+    with pytest.raises(UserError, match="components must be 0"):
+        DatasetOffsets(20, 3, components=-1)
     with pytest.raises(UserError, match="nothing was collected"):
         DatasetOffsets(20, 3).solve()
     z[3, 1] = float("nan")

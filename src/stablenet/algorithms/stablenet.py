@@ -15,8 +15,10 @@ from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, Solution, StableWeighting, effective_sample_size
 from stablenet.weighting.dataset import PRETRAINED_PENALTY
+from stablenet.weighting.offsets import check_components
 
 SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
+PRETRAINED_COMPONENTS = 4  # chosen on hidden source domains: results/pacs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +34,11 @@ class StableNetSettings:
     strength: with solve="dataset", how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` with
         offsets on a pretrained body 0: such a network soon fits every image, and what is fitted cannot be weighed.
     ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to that.
-    offset: with solve="dataset", how much of what the shallowest tap tells of the label is added to the logits in
+    offset: with solve="dataset", how much of what shallow features tell of the label is added to the logits in
         training (`solve_offsets`); None takes 0, for `recommended` 0.5 beside weights and 1 in their place, unless the
         first tap is the last layer.
+    components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
+        None takes 0, for `recommended` on a pretrained body `PRETRAINED_COMPONENTS`.
     validation: with solve="dataset", epochs are ranked by source validation under weights that are solved for the
         validation samples as for training, because plain accuracy there prefers a network that uses the context;
         "plain" ranks by that nevertheless. Plain figures are recorded in both cases.
@@ -50,6 +54,7 @@ class StableNetSettings:
     strength: float | None = None
     ramp: float = 1 / 6
     offset: float | None = None
+    components: int | None = None
     validation: Literal["weighted", "plain"] = "weighted"
     overrides: dict[str, Any] = field(default_factory=dict)
 
@@ -62,6 +67,7 @@ class StableNetSettings:
             raise UserError(f"method.parameters.strength must lie in 0..1, got {self.strength}")
         if (self.offset or 0) < 0:
             raise UserError(f"method.parameters.offset must be 0 or more, got {self.offset}")
+        check_components(self.components or 0)
         for name in ("strength", "offset"):
             if getattr(self, name) and not self.solves_whole_set:
                 raise UserError(
@@ -109,6 +115,12 @@ class StableNetSettings:
             return self.offset
         return 1 - 0.5 * self.choose_strength(pretrained) if self._offsets else 0.0
 
+    def choose_components(self, pretrained: bool) -> int:
+        """Of how many components offsets are solved; a pretrained network's features as they are name the object."""
+        if self.components is not None:
+            return self.components
+        return PRETRAINED_COMPONENTS if self._recommends and pretrained else 0
+
 
 class StableNet(Algorithm[StableNetSettings]):
     r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. overall, learning_weight).
@@ -136,7 +148,10 @@ class StableNet(Algorithm[StableNetSettings]):
                 network.tap(())  # steps need no features
         self.offsets: DatasetOffsets | None = None
         if offset := settings.choose_offset(context.pretrained):
-            self.offsets = DatasetOffsets(context.num_samples, context.num_classes, strength=offset, seed=context.seed)
+            components = settings.choose_components(context.pretrained)
+            self.offsets = DatasetOffsets(
+                context.num_samples, context.num_classes, strength=offset, components=components, seed=context.seed
+            )
         weighs = settings.solves_whole_set and settings.validation == "weighted" and context.num_validation > 0
         self._judging = DatasetWeighting(context.num_validation, settings.preset, **overrides) if weighs else None
 
@@ -189,10 +204,11 @@ class StableNet(Algorithm[StableNetSettings]):
             self.network.tap(())
 
     def _collect(self, weighting: DatasetWeighting, batch: Batch, features: dict[str, Tensor]) -> None:
-        """Weights are solved from all taps, offsets from the shallowest."""
+        """Weights and leading components are solved from all taps, other offsets from the shallowest."""
         weighting.collect(batch.index, features, batch.y)
         if self.offsets is not None and weighting is self.weighting:
-            self.offsets.collect(batch.index, next(iter(features.values())), batch.y)
+            shallowest = next(iter(features.values()))
+            self.offsets.collect(batch.index, features if self.offsets.components else shallowest, batch.y)
 
     def _solve(self, weighting: DatasetWeighting) -> dict[str, float]:
         """Weights and offsets of the training samples, in numbers for the records."""

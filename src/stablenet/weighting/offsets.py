@@ -10,9 +10,13 @@ lets the network explain only what the context leaves open; it is used without t
 p(y | x) ∝ p_object(y | x)·p(y | c)/p(y) the logits g(f(x)) then are those of the object alone.
 
 The context is not known. Shallow features stand for it: p(y | c) is a logistic regression on them, cross-fitted, so
-that no sample's own label takes part in its offset, and its ridge is the one that predicts held-out labels best. What
-it explains of the label's entropy, U, says how far to trust it: offsets are multiplied by √U, as a correlation is the
-root of a share of variance. Labels that features do not predict leave every offset at zero.
+that no sample's own label takes part in its offset, and its ridge is the one that predicts held-out labels best.
+
+On all features such a regression may name the object, too. What it explains of the label's entropy, U, says how far to
+trust it: offsets are multiplied by √U, as a correlation is the root of a share of variance. A pretrained network's
+features name the object more than the context. There the few components in which samples differ most, with their
+products, stand for the context (`components`): they show a style and hardly an object, and are trusted whole.
+Labels that features do not predict leave every offset at zero.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stablenet.errors import UserError
+from stablenet.weighting.components import lead
 from stablenet.weighting.inputs import Features, check_finite, join_layers
 from stablenet.weighting.store import SampleStore
 
@@ -44,17 +49,21 @@ class Offsets:
 
 
 @torch.no_grad()
-def solve_offsets(features: Features, labels: Tensor, num_classes: int | None = None, *, seed: int = 0) -> Offsets:
+def solve_offsets(
+    features: Features, labels: Tensor, num_classes: int | None = None, *, components: int = 0, seed: int = 0
+) -> Offsets:
     """Offsets of all N samples.
 
     features: (N, m), or a dict of layers by name: of layers that show the context, not yet the object.
     labels: (N,) integer classes below num_classes; None takes those that occur.   seed: of the folds.
+    components: 0 regresses on all features and trusts them by √U; more on so many leading components, trusted whole.
 
     >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     >>> offsets = solve_offsets(x, (x[:, 0] > 0).long())
     >>> offsets.values.shape, offsets.explained > 0.8
     (torch.Size([200, 2]), True)
     """
+    check_components(components)
     z, layers = join_layers(features)
     _check_classes(labels, len(z), num_classes)
     check_finite(z, layers)
@@ -62,9 +71,11 @@ def solve_offsets(features: Features, labels: Tensor, num_classes: int | None = 
     log_prior = (torch.bincount(labels, minlength=classes) / len(labels)).log()  # −inf for a class without samples
     entropy = -float(log_prior[labels].mean())
     with torch.autocast(z.device.type, enabled=False):
-        predicted, loss, ridge = cross_fit(_scale(z), labels, classes, deal_folds(labels, seed))
+        context = lead(z, components) if components else _scale(z)
+        predicted, loss, ridge = cross_fit(context, labels, classes, deal_folds(labels, seed))
     explained = max(0.0, 1 - loss / entropy) if entropy > 0 else 0.0
-    values = explained**0.5 * (predicted - log_prior) if explained else torch.zeros_like(predicted)
+    trust = 1.0 if components else explained**0.5
+    values = trust * (predicted - log_prior) if explained else torch.zeros_like(predicted)
     return Offsets(torch.where(log_prior.isfinite(), values, 0.0), explained, ridge)
 
 
@@ -132,6 +143,7 @@ class DatasetOffsets(SampleStore):
 
     strength: offsets are multiplied by it; beside weights that make context and label independent, whole offsets would
         remove the dependence twice.
+    components: as in `solve_offsets`.
     """
 
     offsets: Tensor
@@ -142,13 +154,15 @@ class DatasetOffsets(SampleStore):
         num_classes: int,
         *,
         strength: float = 1.0,
+        components: int = 0,
         seed: int = 0,
         storage: torch.dtype = torch.float16,
     ) -> None:
         super().__init__(num_samples, storage, with_labels=True)
         if strength < 0:
             raise UserError(f"the strength of offsets must be 0 or more, got {strength}")
-        self.strength, self.seed = strength, seed
+        check_components(components)
+        self.strength, self.components, self.seed = strength, components, seed
         self.register_buffer("offsets", torch.zeros(num_samples, num_classes))
 
     @torch.no_grad()
@@ -165,7 +179,7 @@ class DatasetOffsets(SampleStore):
         """
         chosen, z, labels = self._read()
         assert labels is not None
-        solution = solve_offsets(z, labels, self.offsets.shape[1], seed=self.seed)
+        solution = solve_offsets(z, labels, self.offsets.shape[1], components=self.components, seed=self.seed)
         self.offsets.zero_()
         self.offsets[chosen] = self.strength * solution.values
         self._forget()
@@ -177,6 +191,11 @@ def _scale(z: Tensor) -> Tensor:
     centred = z - z.mean(0)
     deviation = centred.square().mean(0).sqrt()
     return centred / torch.where(deviation > 1e-6, deviation, 1.0) * (deviation > 1e-6)
+
+
+def check_components(components: int) -> None:
+    if components < 0:
+        raise UserError(f"components must be 0 (all features) or more, got {components}")
 
 
 def _check_classes(labels: Tensor, size: int, num_classes: int | None) -> None:
