@@ -114,8 +114,8 @@ def probe(source: Images, test: Images) -> Found:
         tried[f"known domains, penalty {penalty}"] = known, zeros
         tried[f"first two stages, penalty {penalty}"] = found, zeros
     indicators = F.one_hot(source.domain).float()
-    tried["offsets of known domains"] = ones, solve_offsets(indicators, source.y).values
-    tried["offsets of the first stage"] = ones, solve_offsets(source.first, source.y).values
+    tried["offsets of known domains, √U"] = ones, solve_offsets(indicators, source.y).values
+    tried["offsets of the first stage, √U"] = ones, solve_offsets(source.first, source.y).values
     leading = solve_offsets(source.shallow, source.y, components=PRETRAINED_COMPONENTS)
     tried["offsets of leading components"] = ones, leading.values
     told = {}

@@ -2,7 +2,7 @@
 
 The bars for images were set on data whose answer is known. Share of the label that the border alone tells, hand-made
 features: digits on backgrounds drawn at random 0.07–0.08; with a dominant background per class 0.2 (ratio 0.3), 0.3
-(0.5) and 0.7 (0.9); MNIST-M 0.08 at random, 0.19 at 0.5, 0.37 at 0.9; PACS 0.09–0.22, where gains are small.
+(0.5) and 0.7 (0.9); MNIST-M 0.08 at random, 0.19 at 0.5, 0.37 at 0.9; PACS 0.09–0.22.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ ENTANGLED = (
 LOOK = (
     "Look at the samples on the page first. If what a class has in common there is its surroundings, weights are a "
     "remedy; if it is the class itself (a ripe fruit is red), they would take away what you want to learn. "
-    "Then compare with plain training over at least three seeds, on data from elsewhere. The largest gains that were "
-    "measured are those of networks trained from nothing; a pretrained ResNet-50 gained 3.6 points on PACS where "
-    "domain and label were tied."
+    "Then compare with plain training over at least three seeds, on data from elsewhere. A pretrained ResNet-50 "
+    "gained 9.7 points on PACS where domain and label were tied, and lost 1.2 where they were not."
 )
 OTHER_CONTEXT = (
     "The context you named is not what the images tell the label by. Look at the samples on the page: if they show "
