@@ -26,11 +26,12 @@ from torch.nn import functional as F
 
 from benchmarks.evidence import open_session, spread
 from benchmarks.known_contexts import make_independent
-from stablenet.algorithms.stablenet import PRETRAINED_COMPONENTS, SHALLOW
+from stablenet.algorithms.stablenet import SHALLOW
 from stablenet.data.pipeline import Batch
 from stablenet.models.taps import LAST
 from stablenet.weighting import solve_dataset, solve_offsets
 from stablenet.weighting.dataset import PRETRAINED_PENALTY, RECOMMENDED_OVERRIDES
+from stablenet.weighting.offsets import PRETRAINED_COMPONENTS
 
 RIDGES = (1e-5, 1e-3, 1e-2, 1e-1)
 STEPS = 150

@@ -21,6 +21,11 @@ def test_plain():
     assert plain.train(15) < plain.train(1)
 
 
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_whole_set(pretrained):
+    assert load("whole_set").train(pretrained) > 0.9
+
+
 def test_several_taps(capsys):
     state = load("several_taps").train()
     assert "dependence_after" in capsys.readouterr().out

@@ -115,6 +115,22 @@ def test_components_find_a_style_and_leave_the_object_to_the_network():
     assert float((few.values - known.values).abs().mean()) < 0.2
 
 
+@pytest.mark.parametrize("components", [0, 4])
+def test_offsets_fade_where_nothing_would_be_left_to_learn(components):
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(400) % 2
+    for gap, fades in ((1.0, False), (2.3, True), (6.0, True)):
+        z = torch.randn(400, 4, generator=g) + gap * (2 * y[:, None] - 1) * torch.tensor([1.0, 0, 0, 0])
+        offsets = solve_offsets(z, y, components=components)
+        context = lead(z, 4) if components else (z - z.mean(0)) / z.std(0, correction=0)
+        told = cross_fit(context, y, 2, deal_folds(y, 0))[0] - torch.tensor(0.5).log()
+        trust = (1.0 if components else offsets.explained**0.5) * min(1.0, (1 - offsets.explained) / 0.1)
+        assert (offsets.explained > 0.9) == fades
+        torch.testing.assert_close(offsets.values, trust * told, atol=1e-3, rtol=1e-3)
+    assert offsets.explained > 0.99
+    assert float(offsets.values.abs().max()) < 0.7  # odds of two to one at most
+
+
 def test_labels_that_components_do_not_tell_leave_every_offset_at_zero():
     z, y = told_by_features(dtype=torch.float32)
     shuffled = y[torch.randperm(400, generator=torch.Generator().manual_seed(5))]

@@ -14,11 +14,10 @@ from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, Solution, StableWeighting, effective_sample_size
-from stablenet.weighting.dataset import PRETRAINED_PENALTY
-from stablenet.weighting.offsets import check_components
+from stablenet.weighting.dataset import PRETRAINED_PENALTY, RAMP
+from stablenet.weighting.offsets import BESIDE_WEIGHTS, PRETRAINED_COMPONENTS, check_components
 
 SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
-PRETRAINED_COMPONENTS = 4  # chosen on hidden source domains: results/pacs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ class StableNetSettings:
     collect: Literal["pass", "epoch"] = "pass"
     every: int = 0
     strength: float | None = None
-    ramp: float = 1 / 6
+    ramp: float = RAMP
     offset: float | None = None
     components: int | None = None
     validation: Literal["weighted", "plain"] = "weighted"
@@ -113,7 +112,7 @@ class StableNetSettings:
         """Weights and offsets both remove the dependence of label and context: whole ones of both would do it twice."""
         if self.offset is not None:
             return self.offset
-        return 1 - 0.5 * self.choose_strength(pretrained) if self._offsets else 0.0
+        return 1 - (1 - BESIDE_WEIGHTS) * self.choose_strength(pretrained) if self._offsets else 0.0
 
     def choose_components(self, pretrained: bool) -> int:
         """Of how many components offsets are solved; a pretrained network's features as they are name the object."""

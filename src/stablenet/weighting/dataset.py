@@ -38,6 +38,7 @@ RECOMMENDED_OVERRIDES: dict[str, Any] = {
 # The first stages of a pretrained network show the object as well as its surroundings. On PACS a penalty this large
 # removes four fifths of the dependence of domain and label that smaller ones do, at twice the effective samples.
 PRETRAINED_PENALTY = 0.04
+RAMP = 1 / 6  # the share of the epochs over which weights grow from ones: uneven ones disturb an untrained network
 
 
 def dataset_settings(preset: str, overrides: dict[str, Any]) -> WeightingSettings:

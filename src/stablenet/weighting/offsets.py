@@ -16,7 +16,8 @@ On all features such a regression may name the object, too. What it explains of 
 trust it: offsets are multiplied by √U, as a correlation is the root of a share of variance. A pretrained network's
 features name the object more than the context. There the few components in which samples differ most, with their
 products, stand for the context (`components`): they show a style and hardly an object, and are trusted whole.
-Labels that features do not predict leave every offset at zero.
+Labels that features do not predict leave every offset at zero. Where features tell nearly everything they name the
+object, or nothing would be left to learn: as U goes from 1 − `LEFT` to 1 the offsets fade to none.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from stablenet.weighting.components import lead
 from stablenet.weighting.inputs import Features, check_finite, join_layers
 from stablenet.weighting.store import SampleStore
 
+BESIDE_WEIGHTS = 0.5  # weights remove the same dependence: whole offsets of all features would do it twice
+PRETRAINED_COMPONENTS = 4  # chosen on hidden source domains: results/pacs
+LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade
 FOLDS = 5
 RIDGES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the mean loss is of order one, features are standardized
 STEPS = 100  # of L-BFGS for every ridge, starting from the one before
@@ -74,7 +78,7 @@ def solve_offsets(
         context = lead(z, components) if components else _scale(z)
         predicted, loss, ridge = cross_fit(context, labels, classes, deal_folds(labels, seed))
     explained = max(0.0, 1 - loss / entropy) if entropy > 0 else 0.0
-    trust = 1.0 if components else explained**0.5
+    trust = (1.0 if components else explained**0.5) * min(1.0, (1 - explained) / LEFT)
     values = trust * (predicted - log_prior) if explained else torch.zeros_like(predicted)
     return Offsets(torch.where(log_prior.isfinite(), values, 0.0), explained, ridge)
 

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from stablenet import UserError
+from stablenet.integrations import DatasetCriterion, Indexed
+from stablenet.weighting import pool_maps, solve_dataset, solve_offsets
+
+
+def make_model():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.Conv2d(4, 6, 3), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.Linear(6 * 16, 3)
+    )
+
+
+@pytest.fixture
+def samples():
+    """Three classes whose images differ a little in colour."""
+    g = torch.Generator().manual_seed(1)
+    y = torch.arange(90) % 3
+    x = torch.randn(90, 3, 8, 8, generator=g)
+    x[torch.arange(90), y] += 0.3
+    return TensorDataset(x, y)
+
+
+def read_features(model, x):
+    with torch.no_grad():
+        first = model[0](x)
+        return {"0": pool_maps(first).half(), "1": pool_maps(model[1](first)).half()}
+
+
+def test_the_loss_is_that_of_the_preset(samples):
+    x, y = samples.tensors
+    model, index = make_model(), torch.tensor([5, 80, 33, 2])
+    criterion = DatasetCriterion(model, ["0", "1"], samples, num_classes=3, epochs=6, seed=3, batch_size=32)
+    features = read_features(model, x)
+    offsets = solve_offsets(features["0"].float(), y, 3, seed=3)
+    weights = solve_dataset({name: f.float() for name, f in features.items()}, y, seed=3).weights
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    plain = functional.cross_entropy(logits + 0.5 * offsets.values[index], y[index], reduction="none")
+    assert criterion.told["context_explains"] == pytest.approx(offsets.explained, abs=1e-3)
+    assert offsets.explained > 0.05
+    torch.testing.assert_close(criterion(logits, y[index], index), plain.mean(), atol=1e-3, rtol=0)  # weights not grown
+    criterion._seen = 90  # the second of six epochs: grown
+    expected = (weights[index] * plain).mean()
+    torch.testing.assert_close(criterion(logits, y[index], index), expected, atol=2e-3, rtol=0)
+    assert abs(expected - plain.mean()) > 0.01
+
+
+def test_a_pretrained_model_gets_whole_offsets_of_components_and_no_weights(samples):
+    x, y = samples.tensors
+    model, index = make_model(), torch.tensor([5, 80, 33, 2])
+    criterion = DatasetCriterion(model, ["0", "1"], samples, num_classes=3, epochs=6, pretrained=True)
+    features = {name: f.float() for name, f in read_features(model, x).items()}
+    offsets = solve_offsets(features, y, 3, components=4)
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    expected = functional.cross_entropy(logits + offsets.values[index], y[index])
+    torch.testing.assert_close(criterion(logits, y[index], index), expected, atol=2e-3, rtol=0)
+    assert criterion.weighting is None
+    assert set(criterion.told) == {"context_explains"}
+
+
+def test_weights_grow_over_the_first_sixth_of_the_epochs(samples):
+    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=12)
+    strengths = []
+    for _ in range(4):
+        for index, _, labels in DataLoader(Indexed(samples), batch_size=30, shuffle=True):
+            criterion(torch.zeros(30, 3), labels, index)
+        strengths.append(float(criterion.weighting.strength))
+    assert strengths == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_without_an_index_or_in_eval_the_loss_is_the_plain_mean(samples):
+    _, y = samples.tensors
+    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=2)
+    logits = torch.randn(90, 3)
+    expected = functional.cross_entropy(logits, y)
+    assert torch.equal(criterion(logits, y), expected)
+    assert not torch.equal(criterion(logits, y, torch.arange(90)), expected)
+    assert torch.equal(criterion.eval()(logits, y, torch.arange(90)), expected)
+
+
+def test_the_model_is_left_as_it_was(samples):
+    model = make_model()
+    model[3].eval()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    DatasetCriterion(model, ["0"], samples, num_classes=3, epochs=2)
+    assert model.training
+    assert not model[3].training
+    assert not model[0]._forward_hooks
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_the_state_goes_on_exactly(samples, pretrained):
+    _, y = samples.tensors
+    index, logits = torch.arange(90), torch.randn(90, 3)
+    first = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=6, pretrained=pretrained)
+    for _ in range(2):
+        first(logits, y, index)
+    noise = TensorDataset(torch.randn(90, 3, 8, 8), y)
+    second = DatasetCriterion(make_model(), ["0"], noise, num_classes=3, epochs=6, pretrained=pretrained)
+    assert not torch.equal(second(logits, y, index), first(logits, y, index))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second(logits, y, index), first(logits, y, index))
+
+
+def test_mistakes_are_answered(samples):
+    with pytest.raises(UserError, match="epochs must be 1 or more, got 0"):
+        DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=0)
+    with pytest.raises(UserError, match="module 'layer1'"):
+        DatasetCriterion(make_model(), ["layer1"], samples, num_classes=3, epochs=2)
+    with pytest.raises(UserError, match="below num_classes=2, got 0 to 2"):
+        DatasetCriterion(make_model(), ["0"], samples, num_classes=2, epochs=2)
