@@ -94,10 +94,16 @@ def make_names(page):
         return {}
     import torch
     from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
 
+    stages = {"layer1": nn.Conv2d(3, 4, 2), "layer2": nn.Conv2d(4, 4, 2), "flat": nn.Flatten(), "fc": nn.Linear(16, 7)}
+    model = nn.Sequential()
+    for name, stage in stages.items():
+        model.add_module(name, stage)
+    samples = TensorDataset(torch.rand(70, 3, 4, 4), torch.arange(70) % 7)
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.ReLU())
-    x, y = torch.rand(32, 3, 4, 4), torch.arange(32) % 2
-    return {"backbone": backbone, "head": nn.Linear(16, 2), "x": x, "y": y, "F": nn.functional}
+    names = {"model": model, "samples": samples, "DataLoader": DataLoader}
+    return {**names, "backbone": backbone, "head": nn.Linear(16, 7), "F": nn.functional}
 
 
 @pytest.mark.parametrize("page", TEXTS)

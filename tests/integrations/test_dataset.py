@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +14,36 @@ from torch.utils.data import DataLoader, TensorDataset
 from stablenet import UserError
 from stablenet.integrations import DatasetCriterion, Indexed
 from stablenet.weighting import pool_maps, solve_dataset, solve_offsets
+from tests.weighting.test_distributed import free_port
+
+MAKE = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from stablenet.integrations import DatasetCriterion
+
+torch.manual_seed(0)
+y = torch.arange(40) % 2
+samples = TensorDataset(torch.randn(40, 3, 6, 6) + y[:, None, None, None], y)
+model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 2))
+criterion = DatasetCriterion(model, ["0"], samples, num_classes=2, epochs=12)
+"""
+WORKER = f"""
+import sys
+from torch import distributed as dist
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", rank=rank, world_size=2)
+{MAKE}
+strengths = []
+for _ in range(3):
+    for half in torch.arange(40)[rank::2].split(10):
+        criterion(torch.zeros(10, 2), y[half], half)
+    strengths.append(float(criterion.weighting.strength))
+found = {{"offsets": criterion.offsets.offsets, "weights": criterion.weighting.weights, "strengths": strengths}}
+torch.save(found, f"{{folder}}/{{rank}}.pt")
+dist.destroy_process_group()
+"""
 
 
 def make_model():
@@ -73,6 +108,37 @@ def test_weights_grow_over_the_first_sixth_of_the_epochs(samples):
             criterion(torch.zeros(30, 3), labels, index)
         strengths.append(float(criterion.weighting.strength))
     assert strengths == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_autocast_reaches_neither_the_solve_nor_the_loss(samples):
+    x, y = samples.tensors
+    plain = DatasetCriterion(make_model(), ["0", "1"], samples, num_classes=3, epochs=2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model = make_model()
+        cast = DatasetCriterion(model, ["0", "1"], samples, num_classes=3, epochs=2)
+        loss = cast(model(x), y, torch.arange(90))
+    assert loss.dtype == torch.float32
+    assert cast.told["context_explains"] == pytest.approx(plain.told["context_explains"], abs=0.03)
+    assert cast.told["ess_ratio"] == pytest.approx(plain.told["ess_ratio"], abs=0.03)
+
+
+def test_two_processes_find_and_grow_what_one_does(tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    port = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    workers = [
+        subprocess.Popen([sys.executable, str(script), str(rank), str(tmp_path)], env={**os.environ, **port})
+        for rank in (0, 1)
+    ]
+    assert [worker.wait(120) for worker in workers] == [0, 0]
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
+    names: dict[str, Any] = {}
+    exec(MAKE, names)
+    alone = names["criterion"]
+    for found in (first, second):
+        torch.testing.assert_close(found["offsets"], alone.offsets.offsets)
+        torch.testing.assert_close(found["weights"], alone.weighting.weights)
+        assert found["strengths"] == [0.0, 0.5, 1.0]
 
 
 def test_without_an_index_or_in_eval_the_loss_is_the_plain_mean(samples):

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from stablenet.errors import UserError
 from stablenet.integrations.losses import classify
 from stablenet.integrations.taps import FeatureTaps
-from stablenet.weighting import DatasetOffsets, DatasetWeighting
+from stablenet.weighting import DatasetOffsets, DatasetWeighting, distributed
 from stablenet.weighting.dataset import RAMP
 from stablenet.weighting.offsets import BESIDE_WEIGHTS, PRETRAINED_COMPONENTS
 
@@ -83,7 +83,7 @@ class DatasetCriterion(nn.Module):
         if epochs < 1:
             raise UserError(f"epochs must be 1 or more, got {epochs}")
         self._ramp = RAMP * epochs
-        self._seen = 0  # samples trained on so far
+        self._seen = 0  # samples trained on so far, by all processes
         size = len(samples)
         self.weighting = None if pretrained else DatasetWeighting(size, seed=seed)
         self.offsets = DatasetOffsets(
@@ -106,7 +106,7 @@ class DatasetCriterion(nn.Module):
             return per_sample.mean()
         if self._seen // self.offsets.num_samples < self._ramp + 1:
             self._grow()
-        self._seen += len(index)
+        self._seen += len(index) * distributed.processes()
         weights: Tensor = self.weighting(index)
         return (weights * per_sample).mean()
 
