@@ -1,10 +1,11 @@
-"""What stands in `results/` about trained networks: records packed and unpacked, the weights by context, the figure.
+"""What stands in `results/` about trained networks: records packed and unpacked, the weights by context, figures.
 
     python -m benchmarks.evidence pack runs results/mnist-m/records.jsonl.gz
     python -m benchmarks.evidence unpack results/mnist-m/records.jsonl.gz runs
     python -m benchmarks.evidence paired mnist-m runs --columns dr0.9,average --seeds 30,31,32
     python -m benchmarks.evidence weights --recipe mnistm-dr0.9 --seeds 30,31,32 --root DATA
-    python -m benchmarks.evidence figure runs docs/pictures/mnist-m.png
+    python -m benchmarks.evidence figure mnist-m runs docs/pictures/mnist-m.png
+    python -m benchmarks.evidence figure results/pacs/flexible-5.toml runs docs/pictures/pacs.png --root DATA
 
 A packed run is its config, status, records, evaluations and timing; its split and its networks are not kept: `stablenet
 train` with the config makes the same split again, and the same network on the same machine.
@@ -125,8 +126,8 @@ def show_weights(recipe: str, seeds: list[int], root: Path | None, settings: lis
     print("| mean | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
 
 
-def draw(runs: Path, out: Path, seeds: list[int]) -> None:
-    """Accuracy against the dominant ratio, and every seed's difference to plain training."""
+def draw(name: str, runs: Path, out: Path, seeds: list[int], root: Path | None) -> None:
+    """Accuracy of a table's columns, and every seed's difference to plain training."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -134,7 +135,8 @@ def draw(runs: Path, out: Path, seeds: list[int]) -> None:
 
     from stablenet.bench import collect, find_table
 
-    result = collect(find_table("mnist-m"), runs, seeds=seeds)
+    table = find_table(name)
+    result = collect(table, runs, seeds=seeds, root=root)
     columns = [column for column in result.columns if not column.mean_of]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     for row, title, colour in (("erm", "plain training", "#888888"), ("stablenet-recommended", "StableNet", "#1769aa")):
@@ -146,18 +148,18 @@ def draw(runs: Path, out: Path, seeds: list[int]) -> None:
             label=title,
             color=colour,
             capsize=3,
-            marker="o",
+            fmt="o-" if table.x_title else "o",
         )
     for place, column in enumerate(columns):
         versus = result.cell("stablenet-recommended", column.id).versus
         right.scatter([place] * len(versus.differences), versus.differences, color="#1769aa", alpha=0.5, s=16, lw=0)
         right.plot([place - 0.25, place + 0.25], [versus.mean] * 2, color="#0b3d66", lw=2)
     right.axhline(0, color="#888888", lw=1)
-    left.set_ylabel("accuracy on the swapped backgrounds, %")
+    left.set_ylabel("accuracy on the target, %")
     right.set_ylabel("StableNet − plain training, points")
     for axis in (left, right):
         axis.set_xticks(range(len(columns)), [column.title.removeprefix("DR") for column in columns])
-        axis.set_xlabel("share of a digit's dominant background in training")
+        axis.set_xlabel(table.x_title or "target")
         axis.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False, loc="lower left")
     figure.savefig(out, dpi=140)
@@ -166,11 +168,17 @@ def draw(runs: Path, out: Path, seeds: list[int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for name in ("pack", "unpack", "figure"):
+    for name in ("pack", "unpack"):
         verb = verbs.add_parser(name)
         verb.add_argument("source", type=Path)
         verb.add_argument("out", type=Path)
         verb.add_argument("--seeds", default=SEEDS)
+    verb = verbs.add_parser("figure")
+    verb.add_argument("table")
+    verb.add_argument("runs", type=Path)
+    verb.add_argument("out", type=Path)
+    verb.add_argument("--seeds", default=SEEDS)
+    verb.add_argument("--root", type=Path)
     verb = verbs.add_parser("paired")
     verb.add_argument("table")
     verb.add_argument("runs", type=Path)
@@ -190,7 +198,7 @@ def main() -> None:
         columns = [column for column in arguments.columns.split(",") if column]
         show_paired(arguments.table, arguments.runs, columns, seeds, arguments.root)
     elif arguments.verb == "figure":
-        draw(arguments.source, arguments.out, seeds)
+        draw(arguments.table, arguments.runs, arguments.out, seeds, arguments.root)
     else:
         {"pack": pack, "unpack": unpack}[arguments.verb](arguments.source, arguments.out)
 
