@@ -1,4 +1,4 @@
-"""Plain PyTorch with the whole preset: one new line before the loop, an index in it. `python examples/whole_set.py`"""
+"""How `recommended` trains, in plain PyTorch: one line before the loop, an index in it. `python examples/whole_set.py`"""
 
 import torch
 from torch import nn

@@ -450,7 +450,7 @@ def test_a_split_without_validation_is_not_weighed(tmp_path):
         ("collect=epoch", "set method.parameters.every to 1 or more"),
         ("strength=1.5", "strength must lie in"),
         ("offset=-0.5", "offset must be 0 or more"),
-        ("components=-1", "components must be 0"),
+        ("components=-1", "components must be a whole number"),
     ],
 )
 def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
@@ -458,10 +458,10 @@ def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
         tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
 
 
-@pytest.mark.parametrize("name", ["strength", "offset"])
+@pytest.mark.parametrize("name", ["strength", "offset", "components"])
 def test_strength_and_offsets_need_the_whole_set(tmp_path, name):
     with pytest.raises(UserError, match=f"{name} needs the whole training set"):
-        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=batch", f"method.parameters.{name}=1.0")
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=batch", f"method.parameters.{name}=1")
 
 
 def test_a_run_that_cannot_begin_leaves_nothing_behind(tmp_path):

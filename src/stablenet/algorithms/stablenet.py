@@ -67,7 +67,7 @@ class StableNetSettings:
         if (self.offset or 0) < 0:
             raise UserError(f"method.parameters.offset must be 0 or more, got {self.offset}")
         check_components(self.components or 0)
-        for name in ("strength", "offset"):
+        for name in ("strength", "offset", "components"):
             if getattr(self, name) and not self.solves_whole_set:
                 raise UserError(
                     f"method.parameters.{name} needs the whole training set: set method.parameters.solve=dataset"

@@ -39,7 +39,8 @@ LOOK = (
     "Look at the samples on the page first. If what a class has in common there is its surroundings, weights are a "
     "remedy; if it is the class itself (a ripe fruit is red), they would take away what you want to learn. "
     "Then compare with plain training over at least three seeds, on data from elsewhere. A pretrained ResNet-50 "
-    "gained 9.7 points on PACS where domain and label were tied, and lost 1.2 where they were not."
+    "gained 9.7 points on PACS where domain and label were tied; where they were not it gained 1.3 in one setting and "
+    "lost 1.2 in another."
 )
 OTHER_CONTEXT = (
     "The context you named is not what the images tell the label by. Look at the samples on the page: if they show "

@@ -1,6 +1,7 @@
-"""The preset `recommended` in anybody's loop: weights and offsets of the whole training set, solved before training.
+"""How `recommended` trains, in anybody's loop: weights and offsets of the whole training set, solved before training.
 
-`StableCriterion` needs nothing but batches. This one has to know which sample is which, and gives what was measured.
+`StableCriterion` needs nothing but batches, and its weights are those of batches. This one has to know which sample is
+which. What it leaves to the loop is the choice of an epoch, which `stablenet train` makes under weights, too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from stablenet.integrations.taps import FeatureTaps
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, distributed
 from stablenet.weighting.dataset import RAMP
 from stablenet.weighting.offsets import BESIDE_WEIGHTS, PRETRAINED_COMPONENTS
+
+GROWTH = 16  # steps from ones to the solved weights
 
 
 class Samples(Protocol):
@@ -63,7 +66,10 @@ class DatasetCriterion(nn.Module):
         all taps, which grow over the first sixth of the epochs, and half the offsets of the first tap.
     told: what was found: `context_explains`, the share of the label's entropy that the offsets tell, and with weights
         `dependence_before`, `dependence_after` and `ess_ratio`.
-    Without an index the loss is the plain mean: for validation. Its state_dict holds all that is needed to go on.
+    offset: how much of the offsets is added; None takes half of them beside weights and all in their place.
+    storage: of the features until they are solved from; float32 for activations above 65,504.
+    In `eval()` the loss is the plain mean. Its state_dict holds all that is needed to go on. Of several processes each
+    reads all samples.
     """
 
     def __init__(
@@ -75,45 +81,67 @@ class DatasetCriterion(nn.Module):
         num_classes: int,
         epochs: int,
         pretrained: bool = False,
+        offset: float | None = None,
         seed: int = 0,
+        storage: torch.dtype = torch.float16,
         batch_size: int = 128,
         num_workers: int = 0,
     ) -> None:
         super().__init__()
         if epochs < 1:
             raise UserError(f"epochs must be 1 or more, got {epochs}")
-        self._ramp = RAMP * epochs
+        indexed = samples if isinstance(samples, Indexed) else Indexed(samples)
+        size = len(indexed)
+        self._ramp = RAMP * epochs * size
         self._seen = 0  # samples trained on so far, by all processes
-        size = len(samples)
-        self.weighting = None if pretrained else DatasetWeighting(size, seed=seed)
+        self._level = -1  # of the weights, the latest that was set
+        self.weighting = None if pretrained else DatasetWeighting(size, seed=seed, storage=storage)
+        usual = 1.0 if pretrained else BESIDE_WEIGHTS
         self.offsets = DatasetOffsets(
             size,
             num_classes,
-            strength=1.0 if pretrained else BESIDE_WEIGHTS,
+            strength=usual if offset is None else offset,
             components=PRETRAINED_COMPONENTS if pretrained else 0,
             seed=seed,
+            storage=storage,
         )
-        loader = DataLoader(Indexed(samples), batch_size=batch_size, num_workers=num_workers)
+        generator = torch.Generator()  # or the loader would draw from the one that everything else draws from
+        loader = DataLoader(indexed, batch_size=batch_size, num_workers=num_workers, generator=generator)
         self._read(model, FeatureTaps(model, taps), loader)
         self.told = self._solve()
 
     def forward(self, outputs: Tensor, targets: Tensor, index: Tensor | None = None) -> Tensor:
         """outputs: (B, C) logits.   targets: (B,).   index: (B,) as `Indexed` gives it.   Returns a scalar."""
-        if index is None or not self.training:
+        targets = targets if targets.is_floating_point() else targets.long()
+        if not self.training:
             return classify(outputs, targets).mean()
-        per_sample = classify(outputs.float() + self.offsets(index), targets)
+        self._check(outputs, index)
+        per_sample = classify(outputs + self.offsets(index), targets)
         if self.weighting is None:
             return per_sample.mean()
-        if self._seen // self.offsets.num_samples < self._ramp + 1:
-            self._grow()
-        self._seen += len(index) * distributed.processes()
+        self._grow(self.weighting, len(outputs) * distributed.processes())
         weights: Tensor = self.weighting(index)
         return (weights * per_sample).mean()
 
-    def _grow(self) -> None:
-        """Weights grow from epoch to epoch, as long as the ramp is."""
-        assert self.weighting is not None
-        self.weighting.set_strength(min(1.0, self._seen // self.offsets.num_samples / self._ramp))
+    def _check(self, outputs: Tensor, index: Tensor | None) -> None:
+        classes = self.offsets.offsets.shape[1]
+        if outputs.ndim != 2 or outputs.shape[1] != classes:
+            raise UserError(f"outputs must be logits (batch, {classes}), got {tuple(outputs.shape)}")
+        if index is None:
+            raise UserError(
+                "in training the criterion needs the samples' indices: load Indexed(samples), which gives them first, "
+                "and call criterion(outputs, targets, index); for validation call criterion.eval() before"
+            )
+        if index.shape != (len(outputs),):
+            raise UserError(f"index must have one entry per sample, shape ({len(outputs)},), got {tuple(index.shape)}")
+
+    def _grow(self, weighting: DatasetWeighting, count: int) -> None:
+        """Weights grow in equal steps, by the samples seen before these."""
+        level = int(GROWTH * min(1.0, self._seen / self._ramp))
+        if level != self._level:
+            weighting.set_strength(level / GROWTH)
+        self._level = level
+        self._seen += count
 
     @torch.no_grad()
     def _read(self, model: nn.Module, taps: FeatureTaps, loader: DataLoader[tuple[Any, ...]]) -> None:
@@ -122,13 +150,14 @@ class DatasetCriterion(nn.Module):
         try:
             device = next(model.parameters(), torch.empty(0)).device
             self.to(device)
-            for index, x, y, *_ in loader:
-                model(x.to(device))
+            for batch in loader:
+                index, x, y = (part.to(device) for part in batch[:3])
+                model(x)
                 features = taps.take()
                 chosen = features if self.offsets.components else next(iter(features.values()))
-                self.offsets.collect(index.to(device), chosen, y.to(device))
+                self.offsets.collect(index, chosen, y.long())
                 if self.weighting is not None:
-                    self.weighting.collect(index.to(device), features, y.to(device))
+                    self.weighting.collect(index, features, y.long())
         finally:
             taps.remove()
             for module, training in modes.items():
@@ -141,8 +170,8 @@ class DatasetCriterion(nn.Module):
             told |= {"dependence_before": before, "dependence_after": after, "ess_ratio": float(self.weighting.ess)}
         return told
 
-    def get_extra_state(self) -> Tensor:
-        return torch.tensor(self._seen)
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"seen": self._seen, "told": self.told}
 
-    def set_extra_state(self, state: Tensor) -> None:
-        self._seen = int(state)
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._seen, self.told, self._level = state["seen"], state["told"], -1

@@ -16,7 +16,8 @@ class FeatureTaps:
     """Keeps what the modules at `paths` gave in the latest forward pass.
 
     paths: as in `model.named_modules()`, for example "layer1". Maps (B, C, H, W) and tokens (B, T, C) are pooled to
-    (B, 2C), mean and standard deviation over positions; vectors (B, C) stay as they are.
+    (B, 2C), mean and standard deviation over positions; vectors (B, C) stay as they are. Of a module that is used
+    several times the last use counts.
     """
 
     def __init__(self, model: nn.Module, paths: Sequence[str]) -> None:

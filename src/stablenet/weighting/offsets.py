@@ -15,7 +15,7 @@ that no sample's own label takes part in its offset, and its ridge is the one th
 On all features such a regression may name the object, too. What it explains of the label's entropy, U, says how far to
 trust it: offsets are multiplied by √U, as a correlation is the root of a share of variance. A pretrained network's
 features name the object more than the context. There the few components in which samples differ most, with their
-products, stand for the context (`components`): they show a style and hardly an object, and are trusted whole.
+products, stand for the context (`components`): they show the style and less of the object, and are trusted whole.
 Labels that features do not predict leave every offset at zero. Where features tell nearly everything they name the
 object, or nothing would be left to learn: as U goes from 1 − `LEFT` to 1 the offsets fade to none.
 """
@@ -29,13 +29,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from stablenet.errors import UserError
-from stablenet.weighting.components import lead
+from stablenet.weighting.components import leading_components
 from stablenet.weighting.inputs import Features, check_finite, join_layers
 from stablenet.weighting.store import SampleStore
 
 BESIDE_WEIGHTS = 0.5  # weights remove the same dependence: whole offsets of all features would do it twice
 PRETRAINED_COMPONENTS = 4  # chosen on hidden source domains: results/pacs
-LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade
+LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade. By argument; published runs have more
 FOLDS = 5
 RIDGES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the mean loss is of order one, features are standardized
 STEPS = 100  # of L-BFGS for every ridge, starting from the one before
@@ -61,6 +61,7 @@ def solve_offsets(
     features: (N, m), or a dict of layers by name: of layers that show the context, not yet the object.
     labels: (N,) integer classes below num_classes; None takes those that occur.   seed: of the folds.
     components: 0 regresses on all features and trusts them by √U; more on so many leading components, trusted whole.
+        Both fade as U goes from 1 − `LEFT` to 1.
 
     >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     >>> offsets = solve_offsets(x, (x[:, 0] > 0).long())
@@ -71,11 +72,12 @@ def solve_offsets(
     z, layers = join_layers(features)
     _check_classes(labels, len(z), num_classes)
     check_finite(z, layers)
+    labels = labels.long()
     classes = num_classes or int(labels.max()) + 1
     log_prior = (torch.bincount(labels, minlength=classes) / len(labels)).log()  # −inf for a class without samples
     entropy = -float(log_prior[labels].mean())
     with torch.autocast(z.device.type, enabled=False):
-        context = lead(z, components) if components else _scale(z)
+        context = leading_components(z, components) if components else _scale(z)
         predicted, loss, ridge = cross_fit(context, labels, classes, deal_folds(labels, seed))
     explained = max(0.0, 1 - loss / entropy) if entropy > 0 else 0.0
     trust = (1.0 if components else explained**0.5) * min(1.0, (1 - explained) / LEFT)
@@ -132,6 +134,12 @@ def deal_folds(labels: Tensor, seed: int, folds: int = FOLDS) -> Tensor:
     fold = torch.empty_like(labels)
     fold[by_class] = torch.arange(len(labels), device=labels.device) % min(folds, len(labels))
     return fold
+
+
+def check_components(components: int) -> None:
+    """A whole number, 0 or more."""
+    if components != int(components) or components < 0:
+        raise UserError(f"components must be a whole number, 0 (all features) or more, got {components}")
 
 
 class DatasetOffsets(SampleStore):
@@ -195,11 +203,6 @@ def _scale(z: Tensor) -> Tensor:
     centred = z - z.mean(0)
     deviation = centred.square().mean(0).sqrt()
     return centred / torch.where(deviation > 1e-6, deviation, 1.0) * (deviation > 1e-6)
-
-
-def check_components(components: int) -> None:
-    if components < 0:
-        raise UserError(f"components must be 0 (all features) or more, got {components}")
 
 
 def _check_classes(labels: Tensor, size: int, num_classes: int | None) -> None:
