@@ -1,4 +1,4 @@
-"""How `recommended` trains, in plain PyTorch: one line before the loop, an index in it. `python examples/whole_set.py`"""
+"""How `recommended` trains, in plain PyTorch: a line before the loop, an index in it: `python examples/whole_set.py`"""
 
 import torch
 from torch import nn
