@@ -176,8 +176,9 @@ def write_page(out: Path) -> None:
         "",
         "## What does a step cost?",
         "",
-        "Made by `python -m benchmarks.methods`, which also says how it measures. The rows of StableNet were measured",
-        "before `recommended` had offsets, which add a regression before the first epoch and a sum to every step.",
+        "Made by `python -m benchmarks.methods` (on the CPU with `--rounds 30`), which also says how it measures. The",
+        "rows of StableNet on the GPU were measured before `recommended` had offsets, which add a regression before",
+        "the first epoch and a sum to every step.",
     ]
     for path in sorted(out.glob("speed-*.md")):
         lines += ["", f"### {path.stem.removeprefix('speed-')}", "", path.read_text().rstrip()]
