@@ -344,15 +344,20 @@ def test_weights_and_offsets_by_preset(given, pretrained, strength, offset, comp
     assert settings.choose_components(pretrained) == components
 
 
+def read_taps(run, part, *taps):
+    """The samples of a part, and what the taps of the network gave for them before training, as they are stored."""
+    network, samples = begin_again(run.config, run.manifest).network, run.open_part(part)
+    network.eval()
+    network.tap(taps)
+    with torch.no_grad():
+        _, *features = network.forward_taps(run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples))))
+    return samples, torch.cat(features, 1).half()
+
+
 def test_offsets_are_those_of_the_first_stage_and_stay_out_of_validation(tmp_path):
     run = tiny_run(tmp_path / "run", "stablenet", "train.log_every=1", "train.epochs=1", "train.milestones=[]")
-    algorithm, samples = begin_again(run.config, run.manifest), run.open_part("train")
-    images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
-    algorithm.network.eval()
-    algorithm.network.tap(("stage1",))
-    with torch.no_grad():
-        _, first = algorithm.network.forward_taps(images)
-    found = solve_offsets(first.half(), samples.y, 3, seed=run.config.seed)
+    samples, first = read_taps(run, "train", "stage1")
+    found = solve_offsets(first, samples.y, 3, seed=run.config.seed)
     (solve,) = (record for record in run.records if record["kind"] == "solve")
     assert solve["context_explains"] == pytest.approx(found.explained, abs=1e-3)
     assert found.explained > 0.1
@@ -366,13 +371,8 @@ def test_components_are_those_of_all_taps(tmp_path):
     run = tiny_run(
         tmp_path / "run", "stablenet", "method.parameters.components=3", "train.epochs=1", "train.milestones=[]"
     )
-    algorithm, samples = begin_again(run.config, run.manifest), run.open_part("train")
-    images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
-    algorithm.network.eval()
-    algorithm.network.tap(("stage1", "stage2"))
-    with torch.no_grad():
-        _, *features = algorithm.network.forward_taps(images)
-    found = solve_offsets(torch.cat(features, 1).half(), samples.y, 3, components=3, seed=run.config.seed)
+    samples, features = read_taps(run, "train", "stage1", "stage2")
+    found = solve_offsets(features, samples.y, 3, components=3, seed=run.config.seed)
     (solve,) = (record for record in run.records if record["kind"] == "solve")
     assert solve["context_explains"] == pytest.approx(found.explained, abs=1e-3)
 
@@ -421,14 +421,9 @@ def test_epochs_are_ranked_under_weights_of_the_validation_samples(tmp_path):
 
 def test_weights_of_the_validation_samples_are_those_of_a_solve_for_them_alone(tmp_path):
     run = tiny_run(tmp_path / "run", "stablenet")
-    algorithm, samples = begin_again(run.config, run.manifest), run.open_part("validation")
+    samples, features = read_taps(run, "validation", "stage1", "stage2")
     images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
-    algorithm.network.eval()
-    algorithm.network.tap(("stage1", "stage2"))
-    with torch.no_grad():
-        _, *features = algorithm.network.forward_taps(images)
-    joined = torch.cat(features, 1).half().float()
-    weights = solve_dataset(joined, samples.y, seed=run.config.seed).weights
+    weights = solve_dataset(features.float(), samples.y, seed=run.config.seed).weights
     figures = Tally(len(run.manifest.domains), len(run.classes), images.device)
     with torch.no_grad():
         figures.add(run.load_model("last")(images), samples.y, samples.domain, weights)

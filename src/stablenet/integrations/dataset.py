@@ -149,7 +149,6 @@ class DatasetCriterion(nn.Module):
         model.eval()
         try:
             device = next(model.parameters(), torch.empty(0)).device
-            self.to(device)
             for batch in loader:
                 index, x, y = (part.to(device) for part in batch[:3])
                 model(x)
