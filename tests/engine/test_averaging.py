@@ -9,7 +9,7 @@ from stablenet.engine.averaging import estimate_statistics
 from stablenet.engine.config import fingerprint, hash_values
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.runs import load_run
-from stablenet.engine.session import EngineStepper
+from stablenet.engine.stepping import EngineStepper
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run, load_chosen
 from stablenet.evaluation.selection import select_epoch

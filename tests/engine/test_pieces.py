@@ -9,7 +9,7 @@ from stablenet.algorithms import ERM
 from stablenet.algorithms.base import Context
 from stablenet.engine.config import TrainConfig
 from stablenet.engine.devices import own_random_numbers, seed_generators
-from stablenet.engine.graphs import may_graph
+from stablenet.engine.graphs import choose_graphs
 from stablenet.engine.optimizers import learning_rate
 from stablenet.engine.records import validation_rank
 from stablenet.engine.totals import Totals
@@ -55,19 +55,29 @@ def test_schedules():
     assert learning_rate(TrainConfig(learning_rate=1.0, schedule="constant"), 29, 10, 10) == 1.0
 
 
-def test_graphs_only_where_they_may_and_help():
-    cuda = torch.device("cuda")
-    method = method_with("paper-cnn", image_size=28)
-    assert may_graph(method, cuda, 28, True, 1)
-    assert not may_graph(method, CPU, 28, True, 1)
-    assert not may_graph(method, cuda, 224, True, 1)
-    assert not may_graph(method, cuda, 28, False, 1)
-    assert not may_graph(method, cuda, 28, True, 2)
+@pytest.mark.parametrize(
+    ("change", "graphs"),
+    [
+        ({}, "step"),
+        ({"device": CPU}, "none"),
+        ({"world": 2}, "none"),
+        ({"image_size": 224}, "none"),
+        ({"same_shapes": False}, "step"),
+        ({"config": TrainConfig(schedule="cosine")}, "passes"),
+        ({"config": TrainConfig(schedule="cosine"), "same_shapes": False}, "none"),
+    ],
+    ids=str,
+)
+def test_graphs_only_where_they_may_and_help(change, graphs):
+    usual = {"config": TrainConfig(), "device": torch.device("cuda"), "image_size": 28, "same_shapes": True, "world": 1}
+    assert choose_graphs(method_with("paper-cnn", image_size=28), **(usual | change)) == graphs
 
 
-@pytest.mark.parametrize(("name", "graphed"), [("resnet18", True), ("resnet34", False), ("mobilenet_v3_small", False)])
-def test_small_resnets_alone_are_graphed_at_large_images(name, graphed):
-    assert may_graph(method_with(name), torch.device("cuda"), 224, True, 1) == graphed
+@pytest.mark.parametrize(
+    ("name", "graphs"), [("resnet18", "passes"), ("resnet34", "none"), ("mobilenet_v3_small", "none")]
+)
+def test_small_resnets_alone_are_graphed_at_large_images(name, graphs):
+    assert choose_graphs(method_with(name), TrainConfig(), torch.device("cuda"), 224, True, 1) == graphs
 
 
 def method_with(name, **parameters):

@@ -14,7 +14,8 @@ from stablenet.engine import parts, state
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.records import validation_rank
 from stablenet.engine.runs import load_run
-from stablenet.engine.session import EngineStepper, begin_again
+from stablenet.engine.session import begin_again
+from stablenet.engine.stepping import EngineStepper
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
 from stablenet.evaluation.metrics import Tally

@@ -222,3 +222,21 @@ def test_mistakes_are_answered(samples):
         DatasetCriterion(make_model(), ["layer1"], samples, num_classes=3, epochs=2)
     with pytest.raises(UserError, match="below num_classes=2, got 0 to 2"):
         DatasetCriterion(make_model(), ["0"], samples, num_classes=2, epochs=2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_on_a_gpu_with_indices_from_the_processor(samples, pretrained):
+    x, y = samples.tensors
+    here, there = make_model(), make_model().cuda()
+    options = {"num_classes": 3, "epochs": 6, "pretrained": pretrained}
+    criteria = [DatasetCriterion(model, ["0", "1"], samples, **options) for model in (here, there)]
+    index = torch.arange(30)
+    logits = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    ours = criteria[0](logits, y[:30], index)
+    theirs = criteria[1](logits.cuda(), y[:30].cuda(), index)
+    assert theirs.device.type == "cuda"
+    assert theirs.item() == pytest.approx(ours.item(), rel=1e-2)  # each device draws its own Fourier functions
+    criteria[1](there(x[:30].cuda()), y[:30].cuda(), index).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in there.parameters())

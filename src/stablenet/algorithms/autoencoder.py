@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stablenet.replay import Recording
+
 HIDDEN, CODE, CRITIC = 400, 20, 128  # widths
 RATE, BATCH = 1e-3, 32  # of Adam, for coder and critic
 ADVERSARY = 100.0  # weight of the critic's word beside the reconstruction's
@@ -52,12 +54,25 @@ def log_density(codes: Tensor) -> Tensor:
 def fit_autoencoder(images: Tensor, epochs: int, generator: torch.Generator) -> WassersteinAutoencoder:
     """A new autoencoder of images (n, values) in [0, 1], on their device and the generator's."""
     model = WassersteinAutoencoder(images.shape[1], generator)
-    coder = torch.optim.Adam([*model.encoder.parameters(), *model.decoder.parameters()], RATE)
-    critic = torch.optim.Adam(model.critic.parameters(), RATE)
+    on_gpu = images.device.type == "cuda"
+    coder, critic = (
+        torch.optim.Adam([p for part in parts for p in part.parameters()], RATE, fused=on_gpu)
+        for parts in ((model.encoder, model.decoder), (model.critic,))
+    )
+
+    def step(batch: Tensor) -> None:
+        _step(model, batch, coder, critic, generator)
+
+    recording: Recording[None] | None = None
     for _ in range(epochs):
         order = torch.randperm(len(images), generator=generator, device=images.device)
         for rows in order.split(BATCH):
-            _step(model, images[rows], coder, critic, generator)
+            if recording is not None and len(rows) == BATCH:
+                recording.replay(images[rows])
+                continue
+            step(images[rows])
+            if on_gpu and recording is None and len(rows) == BATCH:
+                recording = Recording(step, [images[rows]], generator=generator, optimizers=(coder, critic))
     return model.requires_grad_(False)
 
 

@@ -96,6 +96,9 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     # Whether the network sees each batch exactly once a step, in training mode and as it comes, so that its passes
     # may be replayed as a CUDA graph.
     one_plain_pass: ClassVar[bool] = True
+    # Whether a whole step is device work alone, with nothing that the host decides or counts, so that an epoch's steps
+    # may be replayed as a CUDA graph. What changes between epochs is no matter.
+    replayable: bool = False
     several_processes: ClassVar[bool] = True
     # Whether it learns from domain labels, which most methods do without: marked by an asterisk wherever it is named.
     uses_domains: ClassVar[bool] = False

@@ -65,6 +65,7 @@ class DGMMLD(Algorithm[DGMMLDSettings]):
 
     title = "features that hide latent domains, which clustering finds"
     settings_type = DGMMLDSettings
+    replayable = True
     several_processes = False  # clusters are those of all samples, and a process is handed its share
 
     domains: Tensor

@@ -18,6 +18,7 @@ class ERM(Algorithm[ERMSettings]):
 
     title = "plain cross-entropy, the equally tuned reference"
     settings_type = ERMSettings
+    replayable = True
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, _ = self.run_network(batch.x)

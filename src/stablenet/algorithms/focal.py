@@ -35,6 +35,7 @@ class Focal(Algorithm[FocalSettings]):
 
     title = "samples that are classified well already count less"
     settings_type = FocalSettings
+    replayable = True
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, _ = self.run_network(batch.x)

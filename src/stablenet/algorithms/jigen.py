@@ -59,6 +59,7 @@ class JiGen(Algorithm[JiGenSettings]):
 
     title = "a second classifier tells how a picture's tiles were put"
     settings_type = JiGenSettings
+    replayable = True
     orders: Tensor
 
     def __init__(self, network: Network, settings: JiGenSettings, context: Context) -> None:

@@ -20,7 +20,10 @@ from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 
-CHUNK = 64  # images that ascend together; they do not know of each other
+CHUNK, VALUES = (
+    64,
+    1024 * 3 * 28**2,
+)  # images that ascend together, more while they are small; they do not know of each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +86,7 @@ class MADA(Algorithm[MADASettings]):
 
     title = "adversarial domains from an autoencoder, met after an inner step"
     settings_type = MADASettings
+    replayable = True
     one_plain_pass = False  # a second pass, with other weights, through which the first one is differentiated
     several_processes = False  # an augmented domain is made of all samples
 
@@ -136,7 +140,8 @@ class MADA(Algorithm[MADASettings]):
         autoencoder = self._train_autoencoder(made, training_set, generator)
         images, labels = self._choose_images(made, training_set, generator)
         self.network.eval()
-        chunks = zip(images.split(CHUNK), labels.split(CHUNK), strict=True)
+        chunk = max(CHUNK, VALUES // images[0].numel())
+        chunks = zip(images.split(chunk), labels.split(chunk), strict=True)
         moved = torch.cat([ascend(x, y, self._look, autoencoder, self.settings.ascent) for x, y in chunks])
         self.network.train()
         self.pool.add(self.scale.to_input(moved), labels, made)

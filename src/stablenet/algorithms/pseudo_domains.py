@@ -20,7 +20,7 @@ def cluster_styles(styles: NDArray[np.float64], number: int, components: int, se
 
     if not np.isfinite(styles).all():
         raise UserError("the features to be clustered are not finite: lower train.learning_rate")
-    different = len(np.unique(styles, axis=0))
+    different = count_different(styles, number)
     if different < number:
         raise UserError(
             f"{number} pseudo-domains cannot be found in {len(styles)} training images of {different} different "
@@ -29,6 +29,15 @@ def cluster_styles(styles: NDArray[np.float64], number: int, components: int, se
     reduction = PCA(min(components, *styles.shape), svd_solver="covariance_eigh")
     found = KMeans(number, n_init=RESTARTS, random_state=seed).fit_predict(reduction.fit_transform(styles))
     return np.asarray(found, np.int64)
+
+
+def count_different(rows: NDArray[np.float64], enough: int) -> int:
+    """How many different ones there are among rows (n, m), counted up to `enough`: sorting all would take seconds."""
+    count = 0
+    while len(rows) and count < enough:
+        rows = rows[(rows != rows[0]).any(1)]
+        count += 1
+    return count
 
 
 def match_labels(found: Labels, before: Labels, number: int) -> Labels:

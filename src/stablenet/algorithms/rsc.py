@@ -59,6 +59,7 @@ class RSC(Algorithm[RSCSettings]):
 
     title = "mutes the features the network relies on most"
     settings_type = RSCSettings
+    replayable = True
     one_plain_pass = False  # the classifier looks twice before it learns, and mirror images double the batch
     fraction: Tensor
 

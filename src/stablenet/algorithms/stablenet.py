@@ -134,6 +134,8 @@ class StableNet(Algorithm[StableNetSettings]):
 
     def __init__(self, network: Network, settings: StableNetSettings, context: Context) -> None:
         super().__init__(network, settings, context)
+        # Weights of the whole set are looked up; a batch's own are counted on the host, and so are collected rows.
+        self.replayable = settings.solves_whole_set and settings.collect == "pass"
         self._taps = settings.taps or choose_taps(settings.preset, network)
         network.tap(self._taps, detach=True)
         overrides = settings.choose_overrides(context.seed, context.pretrained)

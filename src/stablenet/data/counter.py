@@ -32,10 +32,8 @@ def mix(bits: Tensor) -> Tensor:
 
 def combine(seed: int, *counters: int | Tensor) -> Tensor:
     """64 random bits for a seed and counters; tensors among the counters broadcast."""
-    bits = mix(torch.tensor(_signed(seed)))
+    bits = mix(torch.tensor(_signed(seed)))  # on the processor until it meets a tensor that is not: a scalar goes along
     for counter in counters:
-        if isinstance(counter, Tensor):
-            bits = bits.to(counter.device)
         bits = mix(bits ^ (counter if isinstance(counter, Tensor) else _signed(counter)))
     return bits
 

@@ -1,17 +1,18 @@
-"""The network's two passes as CUDA graphs: a small network's kernels are quicker than their launching."""
+"""What of a training is replayed as CUDA graphs: a small network's kernels are quicker than their launching."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from stablenet.algorithms import Algorithm
+from stablenet.engine.config import TrainConfig
 from stablenet.models import Network
+from stablenet.replay import quiet_capture
+
+Graphs = Literal["none", "passes", "step"]
 
 SMALL_IMAGE = 64  # pixels; beyond it the kernels of most networks are long enough to hide their launches
 SMALL_RESNET = 12_000_000  # parameters; up to here larger images are captured too: ResNet-18 at 224 gains four per cent
@@ -28,22 +29,25 @@ class TappedForward(nn.Module):
         return self.network.forward_taps(images)
 
 
-@contextmanager
-def _quiet_capture() -> Iterator[None]:
-    """Capturing goes through another stream and, in its first backward pass, another thread: torch remarks on both."""
-    mismatch = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
-    if mismatch is not None:
-        mismatch(False)  # stays off: the remark would come with every graphed step
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
-        warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
-        yield
+def choose_graphs(
+    algorithm: Algorithm[Any],
+    config: TrainConfig,
+    device: torch.device,
+    image_size: int,
+    same_shapes: bool,
+    world: int,
+) -> Graphs:
+    """The most that is possible and worth it: whole steps, the network's two passes, or nothing.
 
-
-def may_graph(algorithm: Algorithm[Any], device: torch.device, image_size: int, same_shapes: bool, world: int) -> bool:
-    """Whether capturing is possible and worth it."""
-    fits = device.type == "cuda" and same_shapes and world == 1 and algorithm.one_plain_pass
-    return fits and (image_size <= SMALL_IMAGE or _is_small_resnet(algorithm.network))
+    Whole steps need a rate that rests for long enough to be recorded.
+    """
+    if device.type != "cuda" or world > 1:
+        return "none"
+    small = image_size <= SMALL_IMAGE
+    if small and algorithm.replayable and config.schedule != "cosine":
+        return "step"
+    worth = small or _is_small_resnet(algorithm.network)
+    return "passes" if worth and same_shapes and algorithm.one_plain_pass else "none"
 
 
 def _is_small_resnet(network: Network) -> bool:
@@ -59,7 +63,7 @@ def graph_network(algorithm: Algorithm[Any], images: Tensor, dtype: torch.dtype 
     """
     buffers = {name: buffer.clone() for name, buffer in algorithm.network.named_buffers()}
     # The cache of cast weights must be off: a graph may not depend on what was cast outside of it.
-    with _quiet_capture(), torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
+    with quiet_capture(), torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
         graphed: Any = torch.cuda.make_graphed_callables(TappedForward(algorithm.network), (images,))
     with torch.no_grad():
         for name, buffer in algorithm.network.named_buffers():

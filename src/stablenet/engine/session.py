@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from stablenet.algorithms import Algorithm, Context, StepOutput, build_algorithm
+from stablenet.algorithms import Algorithm, Context, build_algorithm
 from stablenet.data.manifest import Manifest
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine.config import RunConfig
 from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric, uses_bf16
 from stablenet.engine.folder import RunFolder
-from stablenet.engine.graphs import graph_network, may_graph
+from stablenet.engine.graphs import Graphs, choose_graphs, graph_network
 from stablenet.engine.optimizers import make_optimizer
 from stablenet.engine.parts import Feeder, RunData
+from stablenet.engine.stepping import EngineStepper, ReplayedStepping, Stepping
 from stablenet.engine.writer import Writer
 from stablenet.models import build_network
 
@@ -32,7 +33,7 @@ class Runtime:
     root: where the data source lies.   resume: go on with an unfinished run.
     checkpoint_minutes: between two checkpoints inside an epoch; every epoch ends with one.
     keep_epochs: keep the model of every epoch.   oracle: evaluate the target each epoch, into a file of its own.
-    graphs: capture small networks as CUDA graphs.   tensorboard: write curves.
+    graphs: replay small networks, or whole steps of them, as CUDA graphs.   tensorboard: write curves.
     """
 
     runs: Path = Path("runs")
@@ -64,7 +65,8 @@ class Session:
     validation: Loader | None
     validation_set: UnaugmentedSet | None
     target: Loader | None
-    graphed: bool
+    stepping: Stepping
+    graphed: Graphs
     writer: Writer
 
     @property
@@ -99,48 +101,6 @@ class UnaugmentedSet:
         return self._make_loader()
 
 
-class EngineStepper:
-    """Loss through Fabric; one backward pass and one optimiser step a batch."""
-
-    def __init__(
-        self, algorithm: Algorithm[Any], optimizer: torch.optim.Optimizer, fabric: Any, batch_size: int
-    ) -> None:
-        wrapped = fabric.setup_module(algorithm)
-        # Fabric's wrapper joins gradients, but looks through all it is given, which a small network's step would feel.
-        self._module = wrapped if fabric.world_size > 1 else algorithm
-        self._optimizer, self._fabric = optimizer, fabric
-        self._channels_last = fabric.device.type == "cuda"
-        # Looking costs nothing here; elsewhere it means waiting for the device, or for other processes.
-        self._guarded = fabric.device.type == "cpu" and fabric.world_size == 1
-        self.joined = batch_size  # samples of this step in all processes together
-        self.latest = torch.zeros(())  # the reduced loss of the latest descent, of this process
-
-    def loss(self, batch: Batch) -> StepOutput:
-        x = batch.x.contiguous(memory_format=torch.channels_last) if self._channels_last else batch.x
-        with self._fabric.autocast():
-            per_sample, weights, diagnostics = self._module(x, batch.y, batch.domain, batch.index)
-        return StepOutput(per_sample, weights, diagnostics)
-
-    def descend(self, output: StepOutput) -> None:
-        loss = self._reduce(output)
-        self.latest = loss.detach()
-        if self._guarded and not torch.isfinite(self.latest):
-            return  # no step on it: the loop stops the run when it sees this loss
-        self._optimizer.zero_grad(set_to_none=True)
-        self._fabric.backward(loss)
-        self._optimizer.step()
-
-    def _reduce(self, output: StepOutput) -> Tensor:
-        """The weighted mean over the joined batch; gradients are averaged over processes, hence their number."""
-        losses = output.per_sample_loss
-        if output.weights is not None:
-            losses = output.weights * losses
-        if self._fabric.world_size == 1:
-            return losses.mean()
-        processes: int = self._fabric.world_size
-        return losses.sum() * (processes / self.joined)
-
-
 def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunFolder, data: RunData) -> Session:
     """Read the source parts, make the network from the seed, and put everything on the device."""
     device, manifest = fabric.device, data.manifest
@@ -149,7 +109,9 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
     algorithm = make_algorithm(config, runtime, manifest, fabric)
     optimizer = make_optimizer(algorithm, config.train, device)
     stepper = EngineStepper(algorithm, optimizer, fabric, config.train.batch_size)
-    graphed = runtime.graphs and _graph(algorithm, config, training, fabric)
+    graphed: Graphs = _graph(algorithm, config, training, fabric) if runtime.graphs else "none"
+    whole = graphed == "step"
+    stepping = ReplayedStepping(algorithm, stepper, optimizer) if whole else Stepping(algorithm, stepper)
     validation = _open_reading(feeder, data, "validation")
     return Session(
         config=config,
@@ -159,6 +121,7 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
         manifest=manifest,
         algorithm=algorithm,
         stepper=stepper,
+        stepping=stepping,
         optimizer=optimizer,
         training=training,
         training_set=UnaugmentedSet(lambda: feeder.reading(training.samples), fabric),
@@ -206,12 +169,13 @@ def _open_reading(feeder: Feeder, data: RunData, part: str) -> Loader | None:
     return feeder.reading(data.open_part(part))
 
 
-def _graph(algorithm: Algorithm[Any], config: RunConfig, training: Loader, fabric: Any) -> bool:
+def _graph(algorithm: Algorithm[Any], config: RunConfig, training: Loader, fabric: Any) -> Graphs:
+    """What is replayed; where that is the network's passes, they are recorded now."""
     size, batch = config.data.image_size, config.train.batch_size
     same_shapes = training.settings.drop_last or len(training.samples) % batch == 0
-    if not may_graph(algorithm, fabric.device, size, same_shapes, fabric.world_size):
-        return False
-    images = torch.zeros(batch, 3, size, size, device=fabric.device).contiguous(memory_format=torch.channels_last)
-    bf16 = uses_bf16(config.train.precision, fabric.device.type)
-    graph_network(algorithm, images, torch.bfloat16 if bf16 else None)
-    return True
+    graphs = choose_graphs(algorithm, config.train, fabric.device, size, same_shapes, fabric.world_size)
+    if graphs == "passes":
+        images = torch.zeros(batch, 3, size, size, device=fabric.device).contiguous(memory_format=torch.channels_last)
+        bf16 = uses_bf16(config.train.precision, fabric.device.type)
+        graph_network(algorithm, images, torch.bfloat16 if bf16 else None)
+    return graphs

@@ -117,6 +117,7 @@ class Training:
             if position.epoch == 0 and session.validation_set is not None:
                 session.algorithm.start_validation(session.validation_set)
             self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
+        session.stepping.start_epoch()
         self._timing.start_epoch(position.step)
         for batch in session.training.epoch(position.epoch, position.batch):
             self._run_step(batch)
@@ -136,7 +137,7 @@ class Training:
         set_rate(session.optimizer, learning_rate(self._config, position.epoch, position.step, session.total_steps))
         session.stepper.joined = self._joined_size()
         try:
-            output = session.algorithm.step(batch, session.stepper)
+            output = session.stepping.take(batch)
         except UserError as error:
             self._check_finite()  # a loss that was not finite is the cause of what was found now
             where = f"at step {position.step + 1}, epoch {position.epoch + 1}, batch {position.batch + 1}"

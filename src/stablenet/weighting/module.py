@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from stablenet.errors import UserError
 from stablenet.weighting import distributed
 from stablenet.weighting.inputs import Features, Layers, check_finite, check_labels, join_layers
-from stablenet.weighting.kernels import choose_path
+from stablenet.weighting.kernels import choose_path, may_record
 from stablenet.weighting.kernels.graph import GraphCache
 from stablenet.weighting.memory import make_memory
 from stablenet.weighting.pending import PendingCheck
@@ -150,7 +150,7 @@ class StableWeighting(nn.Module):
         path = choose_path(groups * self.memory.filled + len(z), z.device, self.settings)
         seed = mix_seed(self.settings.seed, self._calls)
         step = partial(take_step, self.memory, self.settings, path)
-        if path == "eager" or not self.settings.graphs:
+        if not may_record(path, z.device, self.settings):
             return step(z, labels, torch.Generator(z.device).manual_seed(seed)), path
         label_key = None if labels is None else (labels.shape, labels.dtype)
         result, graphed = self._graphs.run((z.shape, label_key, self.memory.place()), step, z, labels, seed)

@@ -111,7 +111,7 @@ def prepare_statistics(u: Tensor, labels: Tensor | None, settings: WeightingSett
     parts: list[Statistic] = []
     if settings.pairs != "labels":
         if settings.pairing == "same":
-            each = [prepare_pairs(u[..., [a]], settings.form, method, evaluations) for a in range(u.shape[2])]
+            each = [prepare_pairs(u[..., a : a + 1], settings.form, method, evaluations) for a in range(u.shape[2])]
             parts.append(SameFunctionPairs(each))
         else:
             parts.append(prepare_pairs(u, settings.form, method, evaluations))

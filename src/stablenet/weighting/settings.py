@@ -76,7 +76,7 @@ class WeightingSettings:
     warmup_loss: WarmupLoss = "mean"  # "sum": the batch size instead of ones, an unnormalised loss
     num_classes: int | None = None  # width of averaged labels; taken from the first batch when None
     method: SolveMethod = "auto"  # "fused" on CUDA where it applies, else Gram or direct by counting
-    graphs: bool = True  # replay a fused call as one CUDA graph; False runs it launch by launch
+    graphs: bool = True  # replay a call as one CUDA graph where that is possible; False runs it launch by launch
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -51,6 +51,16 @@ def why_not_fused(num_rows: int, device: torch.device, settings: WeightingSettin
     return ""
 
 
+def may_record(path: Path, device: torch.device, settings: WeightingSettings) -> bool:
+    """Whether a call is device work alone, so that it can be replayed as a CUDA graph.
+
+    Fused ones are. Launch by launch, a tolerance is looked at by the host, labels are counted and the points of a
+    median are brought there.
+    """
+    plain = settings.pairs == "features" and settings.tolerance is None and settings.bandwidth != "median"
+    return settings.graphs and (path == "fused" or (device.type == "cuda" and plain))
+
+
 def triton_works() -> bool:
     """Whether a Triton with cooperative launches is installed."""
     try:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
+
+from stablenet.replay import Recording
 
 R = TypeVar("R")
 Step = Callable[[Tensor, Tensor | None, torch.Generator], R]
@@ -19,21 +22,17 @@ class StepGraph(Generic[R]):
     """A step recorded for inputs of one shape. Its results are overwritten by its next replay."""
 
     def __init__(self, step: Step[R], z: Tensor, labels: Tensor | None) -> None:
-        self._z, self._labels = z.clone(), None if labels is None else labels.clone()
         self._generator = torch.Generator(z.device)
-        self._graph = torch.cuda.CUDAGraph()
-        self._graph.register_generator_state(self._generator)
-        # Other threads (data loading, collectives) go on using CUDA meanwhile, hence thread_local.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._result = step(self._z, self._labels, self._generator)
+        inputs = [z] if labels is None else [z, labels]
+        self._recording = Recording(partial(_call, step, self._generator), inputs, generator=self._generator)
 
     def replay(self, z: Tensor, labels: Tensor | None, seed: int) -> R:
-        self._z.copy_(z)
-        if self._labels is not None and labels is not None:
-            self._labels.copy_(labels)
         self._generator.manual_seed(seed)
-        self._graph.replay()
-        return self._result
+        return self._recording.replay(z) if labels is None else self._recording.replay(z, labels)
+
+
+def _call(step: Step[R], generator: torch.Generator, z: Tensor, labels: Tensor | None = None) -> R:
+    return step(z, labels, generator)
 
 
 class GraphCache(Generic[R]):

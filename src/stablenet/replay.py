@@ -1,0 +1,70 @@
+"""Device work recorded once as a CUDA graph and replayed: one launch in the place of hundreds."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+R = TypeVar("R")
+
+
+class Recording(Generic[R]):
+    """work(*inputs), recorded for inputs of these shapes: no decision of the host may be in it.
+
+    Recording computes nothing: a replay does. What work returns is overwritten by the next replay. Numbers drawn from
+    torch's global generator of the device, and from `generator`, follow those generators' seeds at the replay.
+    optimizers: those that work steps; they must be fused, and have taken a step.
+    """
+
+    def __init__(
+        self,
+        work: Callable[..., R],
+        inputs: Sequence[Tensor],
+        *,
+        generator: torch.Generator | None = None,
+        optimizers: Sequence[torch.optim.Optimizer] = (),
+    ) -> None:
+        self._inputs = [tensor.detach().clone() for tensor in inputs]
+        self._graph = torch.cuda.CUDAGraph()
+        if generator is not None:
+            self._graph.register_generator_state(generator)
+        # Other threads (data loading, writing, collectives) go on using CUDA meanwhile, hence thread_local.
+        capture = torch.cuda.graph(self._graph, capture_error_mode="thread_local")
+        with quiet_capture(), _capturable(optimizers), capture:
+            self._result = work(*self._inputs)
+
+    def replay(self, *inputs: Tensor) -> R:
+        for own, given in zip(self._inputs, inputs, strict=True):
+            own.copy_(given)
+        self._graph.replay()
+        return self._result
+
+
+@contextmanager
+def quiet_capture() -> Iterator[None]:
+    """Capturing goes through another stream and, in its first backward pass, another thread: torch remarks on both."""
+    mismatch = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if mismatch is not None:
+        mismatch(False)  # stays off: the remark would come with every graphed step
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
+        warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
+        yield
+
+
+@contextmanager
+def _capturable(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
+    """Tell Adam, which counts its steps, that they may be recorded: fused, it counts on the device."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups if "capturable" in group]
+    for group in groups:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group in groups:
+            group["capturable"] = False
