@@ -61,7 +61,7 @@ class Case:
 
 
 DEMO_CPU = Case("demo, paper's CNN, 28 px, cpu", (), "embedded-dr0.9", 1.25)
-# Whole steps are replayed there, but not those that solve for each batch: these stand against a reference twice as quick.
+# Whole steps are replayed there, but not those that solve for each batch: their reference is twice as quick.
 BY_BATCH = ("stablenet batch", "stablenet paper")
 DEMO_GPU = Case(
     "paper's CNN, 28 px, cuda", ("train.batch_size=128",), "embedded-dr0.9", 1.25, made=16384, unlimited=BY_BATCH
