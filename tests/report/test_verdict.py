@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from stablenet.bench.compare import compare_seeds
 from stablenet.report.verdict import write_verdict
 
 
@@ -11,8 +12,25 @@ def gathered(*tallies, method="stablenet"):
     """One table with a row for each (win, tie, loss)."""
     rows = [SimpleNamespace(id=f"row{k}", title=f"Row {k}", method=method) for k in range(len(tallies))]
     counts = [SimpleNamespace(win=win, tie=tie, loss=loss) for win, tie, loss in tallies]
-    result = SimpleNamespace(rows=rows, tallies={row.id: count for row, count in zip(rows, counts, strict=True)})
+    result = SimpleNamespace(
+        rows=rows, columns=[], tallies={row.id: count for row, count in zip(rows, counts, strict=True)}
+    )
     return SimpleNamespace(results=[result], runs=[1, 2, 3])
+
+
+def test_means_are_told_apart_from_settings():
+    """A mean may be behind where no single setting is, and must not go unsaid."""
+    found = gathered((1, 3, 0))
+    result = found.results[0]
+    result.columns = [
+        SimpleNamespace(id=name, mean_of=parts) for name, parts in (("a", ()), ("b", ("a",)), ("c", ("a",)))
+    ]
+    better, worse = compare_seeds({0: 3.0, 1: 4.0}, {0: 1.0, 1: 2.0}), compare_seeds({0: 1.0, 1: 2.0}, {0: 3.0, 1: 4.0})
+    cells = {"a": better, "b": worse, "c": None}
+    result.cell = lambda row, column: SimpleNamespace(versus=cells[column])
+    head, rest = write_verdict(found)
+    assert "ahead of ERM in 1 of 4 settings, behind in none" in head
+    assert "Of 1 mean over settings it is ahead in none, behind in 1." in rest
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stablenet.bench import BenchResult
+from stablenet.bench.compare import tally
 from stablenet.bench.tables import Row
 from stablenet.report.gather import Gathered
 
@@ -28,7 +29,7 @@ def write_verdict(gathered: Gathered) -> tuple[str, str]:
     rest = f", {tie} cannot be told apart" if tie and (win or loss) else ""
     return head, (
         f"A setting counts where the 95 % interval of the differences, seed by seed, leaves out zero{rest}. "
-        f"Few seeds make wide intervals.{_name_rows([row.title for _, row in rows])}"
+        f"Few seeds make wide intervals.{_tell_means(rows)}{_name_rows([row.title for _, row in rows])}"
     )
 
 
@@ -41,6 +42,20 @@ def _choose_row(result: BenchResult) -> Row | None:
 def _compared(result: BenchResult, row: Row) -> int:
     tally = result.tallies.get(row.id)
     return tally.win + tally.tie + tally.loss if tally is not None else 0
+
+
+def _tell_means(rows: list[tuple[BenchResult, Row]]) -> str:
+    """How the means over settings came out, which are no settings of their own; nothing where there are none."""
+    tallies = [
+        tally(result.cell(row.id, column.id).versus for column in result.columns if column.mean_of)
+        for result, row in rows
+    ]
+    win, tie, loss = (sum(getattr(each, name) for each in tallies) for name in ("win", "tie", "loss"))
+    number = win + tie + loss
+    if not number:
+        return ""
+    means = f"{number} {_plural('mean', number)} over settings"
+    return f" Of {means} it is ahead in {win or 'none'}, behind in {loss or 'none'}."
 
 
 def _name_rows(titles: list[str]) -> str:
