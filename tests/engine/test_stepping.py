@@ -1,0 +1,118 @@
+"""Replayed steps, with recordings that are played by the processor: the same run, recorded when it should be."""
+
+import warnings
+
+import pytest
+from torch import Tensor, nn
+
+from stablenet.engine import session, stepping
+from stablenet.engine.interrupts import Interrupted
+from stablenet.engine.session import Runtime
+from stablenet.engine.train import Training, train
+from tests.algorithms.cases import METHODS, method_config
+from tests.engine.test_train import StopAt
+from tests.engine.tiny import tiny_run
+
+REPLAYABLE = ("erm", "focal", "jigen", "rsc", "dg-mmld", "m-ada", "stablenet", "stablenet-dataset")
+FILES = ("records.jsonl", "best.safetensors", "last.safetensors")
+
+
+class Played:
+    """In the place of a CUDA graph: nothing is computed when it is made, everything when it is replayed."""
+
+    made = 0
+
+    def __init__(self, work, inputs, *, optimizers):
+        Played.made += 1
+        self._work, self._shapes = work, [tensor.shape for tensor in inputs]
+
+    def replay(self, *inputs):
+        assert [tensor.shape for tensor in inputs] == self._shapes
+        return self._work(*inputs)
+
+
+@pytest.fixture
+def played(monkeypatch):
+    monkeypatch.setattr(session, "choose_graphs", lambda algorithm, *rest: "step" if algorithm.replayable else "none")
+    monkeypatch.setattr(stepping, "Recording", Played)
+    monkeypatch.setattr(Played, "made", 0)
+    return Played
+
+
+def contents(run):
+    return [(run.path / name).read_bytes() for name in FILES]
+
+
+def test_a_recording_an_epoch_and_the_same_run(tmp_path, played):
+    plain = tiny_run(tmp_path / "plain", graphs=False)
+    assert played.made == 0
+    replayed = tiny_run(tmp_path / "replayed")
+    assert played.made == 3  # epochs of seven steps
+    assert contents(replayed) == contents(plain)
+
+
+def test_a_rate_that_never_rests_is_never_recorded(tmp_path, played):
+    """`choose_graphs` does not ask for it then, and nothing would go wrong if it did."""
+    tiny_run(tmp_path / "run", "erm", "train.schedule=cosine")
+    assert played.made == 0
+
+
+@pytest.mark.parametrize("method", REPLAYABLE)
+def test_every_replayable_method_trains_as_without(tmp_path, played, method):
+    """With a last batch of one sample, which is not recorded."""
+    config = method_config(method)
+    runs = [train(config, Runtime(folder=tmp_path / str(g), device="cpu", graphs=g)) for g in (False, True)]
+    assert played.made == 2
+    assert contents(runs[0]) == contents(runs[1])
+
+
+def test_a_run_goes_on_inside_an_epoch(tmp_path, played):
+    whole = tiny_run(tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        tiny_run(tmp_path / "run", watcher=StopAt(10))
+    assert contents(tiny_run(tmp_path / "run", resume=True)) == contents(whole)
+
+
+def test_what_cannot_be_recorded_runs_as_it_comes_and_is_told_once(tmp_path, played, monkeypatch):
+    def refuse(*inputs, **options):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    plain = tiny_run(tmp_path / "plain", graphs=False)
+    monkeypatch.setattr(stepping, "Recording", refuse)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run = tiny_run(tmp_path / "run")
+    assert sum("steps could not be recorded" in str(warning.message) for warning in told) == 1
+    assert contents(run) == contents(plain)
+
+
+def host_state(module: nn.Module) -> dict[str, object]:
+    """All plain values that modules hold, and where their tensors lie."""
+    state: dict[str, object] = {}
+    for name, part in module.named_modules():
+        plain = {key: value for key, value in vars(part).items() if isinstance(value, int | float | str | tuple)}
+        state |= {f"{name}.{key}": value for key, value in plain.items()}
+    tensors: dict[str, Tensor] = dict(module.named_buffers()) | dict(module.named_parameters())
+    return state | {name: tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_a_replayable_step_leaves_nothing_on_the_host(tmp_path, monkeypatch, method):
+    """A replay would not count there, and would go on with tensors that were put aside."""
+    changed: list[set[str]] = []
+    original = Training._run_step
+
+    def look(self: Training, batch: object) -> None:
+        assert self._session.algorithm.replayable == (method in REPLAYABLE)
+        before = host_state(self._session.algorithm)
+        original(self, batch)
+        after = host_state(self._session.algorithm)
+        changed.append({name for name in after if after[name] != before.get(name)})
+
+    monkeypatch.setattr(Training, "_run_step", look)
+    train(method_config(method), Runtime(folder=tmp_path / "run", device="cpu"))
+    found = set().union(*changed)
+    if method in REPLAYABLE:
+        assert not found
+    elif method in ("mixup", "stablenet-paper", "stablenet-batch"):
+        assert found  # the test can see it
