@@ -2,6 +2,7 @@
 
     python -m benchmarks.train                      # the demo's training on the CPU
     python -m benchmarks.train --device cuda        # the demo's and ResNet-18 at 224 pixels, on a GPU
+    python -m benchmarks.train --device cuda --small    # the demo's alone
 
 Epochs of all contestants alternate, so that a machine that slows down slows all; a ratio is the median over rounds.
 Everything a run does is timed: data, augmentation, training, validation, records, checkpoints. What the engine writes
@@ -45,26 +46,26 @@ METHODS = {
     "stablenet paper": ("stablenet", ("preset=paper",)),
 }
 EPOCHS = 30  # of the recipes timed here
-LEAST_OF_BARE = 0.97
+LEAST_OF_BARE, MOST_OF_BARE = 0.97, 0.85
 
 
 @dataclass(frozen=True)
 class Case:
-    """A training to time. most: the largest allowed StableNet ÷ ERM.   unlimited: methods whose ratio is only told."""
+    """A training to time. most: the largest allowed StableNet ÷ ERM.   of_bare: methods held against the bare loop."""
 
     name: str
     settings: tuple[str, ...]
     recipe: str
     most: float
     made: int = 0  # images made up in memory, in place of the recipe's
-    unlimited: tuple[str, ...] = ()
+    of_bare: tuple[str, ...] = ()
 
 
 DEMO_CPU = Case("demo, paper's CNN, 28 px, cpu", (), "embedded-dr0.9", 1.25)
 # Whole steps are replayed there, but not those that solve for each batch: their reference is twice as quick.
 BY_BATCH = ("stablenet batch", "stablenet paper")
 DEMO_GPU = Case(
-    "paper's CNN, 28 px, cuda", ("train.batch_size=128",), "embedded-dr0.9", 1.25, made=16384, unlimited=BY_BATCH
+    "paper's CNN, 28 px, cuda", ("train.batch_size=128",), "embedded-dr0.9", 1.25, made=16384, of_bare=BY_BATCH
 )
 RESNET = Case("ResNet-18, 224 px, cuda", ("model.pretrained=",), "pacs-unbalanced-5-sketch", 1.08, made=4096)
 
@@ -195,10 +196,10 @@ def report(case: Case, seconds: dict[str, list[float]]) -> bool:
     print(f"  erm, engine's speed ÷ bare loop's: {of_bare:.3f} (at least {LEAST_OF_BARE})")
     for name in METHODS:
         if name != ERM:
-            ratio, free = _ratio(seconds[name], seconds[ERM]), name in case.unlimited
-            holds &= free or ratio <= case.most
-            limit = "no limit" if free else f"at most {case.most}"
-            print(f"  {name}, time ÷ erm's: {ratio:.3f} ({limit})")
+            other, most = (BARE, MOST_OF_BARE) if name in case.of_bare else (ERM, case.most)
+            ratio = _ratio(seconds[name], seconds[other])
+            holds &= ratio <= most
+            print(f"  {name}, time ÷ {other}'s: {ratio:.3f} (at most {most})")
     return holds
 
 
@@ -217,7 +218,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--small", action="store_true", help="on a GPU, the small network alone")
     chosen = parser.parse_args()
-    cases = (DEMO_GPU, RESNET)[: 1 if chosen.small else 2] if chosen.device == "cuda" else (DEMO_CPU,)
+    if chosen.small and chosen.device == "cpu":
+        parser.error("--small is for --device cuda: the processor's network is small anyway")
+    on_gpu = (DEMO_GPU,) if chosen.small else (DEMO_GPU, RESNET)
+    cases = on_gpu if chosen.device == "cuda" else (DEMO_CPU,)
     holds = True
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Generic, TypeVar
+from contextlib import contextmanager, nullcontext
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class Recording(Generic[R]):
 
     Recording computes nothing: a replay does. What work returns is overwritten by the next replay. Numbers drawn from
     torch's global generator of the device, and from `generator`, follow those generators' seeds at the replay.
-    optimizers: those that work steps; they must be fused, and have taken a step.
+    optimizers: those that work steps after its backward pass; they must be fused, and have taken a step.
     """
 
     def __init__(
@@ -29,14 +29,15 @@ class Recording(Generic[R]):
         generator: torch.Generator | None = None,
         optimizers: Sequence[torch.optim.Optimizer] = (),
     ) -> None:
-        self._inputs = [tensor.detach().clone() for tensor in inputs]
-        self._graph = torch.cuda.CUDAGraph()
-        if generator is not None:
-            self._graph.register_generator_state(generator)
-        # Other threads (data loading, writing, collectives) go on using CUDA meanwhile, hence thread_local.
-        capture = torch.cuda.graph(self._graph, capture_error_mode="thread_local")
-        with quiet_capture(), _capturable(optimizers), capture:
-            self._result = work(*self._inputs)
+        with torch.cuda.device(inputs[0].device):
+            self._inputs = [tensor.detach().clone() for tensor in inputs]
+            self._graph = torch.cuda.CUDAGraph()
+            if generator is not None:
+                self._graph.register_generator_state(generator)
+            # Other threads (data loading, writing, collectives) go on using CUDA meanwhile, hence thread_local.
+            capture = torch.cuda.graph(self._graph, capture_error_mode="thread_local")
+            with quiet_capture() if optimizers else nullcontext(), _capturable(optimizers), capture:
+                self._result = work(*self._inputs)
 
     def replay(self, *inputs: Tensor) -> R:
         for own, given in zip(self._inputs, inputs, strict=True):
@@ -45,9 +46,20 @@ class Recording(Generic[R]):
         return self._result
 
 
+def record(what: str, work: Callable[..., R], inputs: Sequence[Tensor], **options: Any) -> Recording[R] | None:
+    """A recording; None, after a warning that names `what`, where it cannot be made."""
+    try:
+        return Recording(work, inputs, **options)
+    except RuntimeError as error:
+        # The capture's own error says only that there was one before. A name for that would keep the recording alive.
+        told = f"could not be recorded as a CUDA graph and will run launch by launch: {error.__context__ or error}"
+    warnings.warn(f"{what} {told}", RuntimeWarning, stacklevel=3)
+    return None
+
+
 @contextmanager
 def quiet_capture() -> Iterator[None]:
-    """Capturing goes through another stream and, in its first backward pass, another thread: torch remarks on both."""
+    """A captured backward pass goes through another stream and another thread: torch remarks on both."""
     mismatch = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
     if mismatch is not None:
         mismatch(False)  # stays off: the remark would come with every graphed step
@@ -61,10 +73,11 @@ def quiet_capture() -> Iterator[None]:
 def _capturable(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
     """Tell Adam, which counts its steps, that they may be recorded: fused, it counts on the device."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups if "capturable" in group]
+    before = [group["capturable"] for group in groups]
     for group in groups:
         group["capturable"] = True
     try:
         yield
     finally:
-        for group in groups:
-            group["capturable"] = False
+        for group, value in zip(groups, before, strict=True):
+            group["capturable"] = value

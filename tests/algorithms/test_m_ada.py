@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from stablenet.algorithms import Context, build_algorithm
+from stablenet.algorithms import Context, build_algorithm, m_ada
 from stablenet.algorithms.m_ada import MADASettings, take_step
 from stablenet.algorithms.m_ada_ascent import shrink
 from stablenet.algorithms.m_ada_pool import AugmentedPool
@@ -55,6 +55,17 @@ class Steps:
         self._optimizer.zero_grad()
         output.per_sample_loss.mean().backward()
         self._optimizer.step()
+
+
+def test_images_do_not_know_with_whom_they_ascend(monkeypatch):
+    data, found = cue(50, 0, 0.2), []
+    for at_once in (50, 7):
+        monkeypatch.setattr(m_ada, "LEAST_AT_ONCE", at_once)
+        monkeypatch.setattr(m_ada, "NUMBERS_AT_ONCE", 0)
+        algorithm = build(50, domains=1, interval=0, **QUICK)
+        algorithm.start_epoch(0, InTwoBatches(data))
+        found.append(algorithm.pool.images)
+    torch.testing.assert_close(found[0], found[1], atol=2e-3, rtol=1e-3)  # kept in half precision
 
 
 def train(algorithm, data, epochs):
@@ -170,7 +181,7 @@ def test_first_domain_starts_from_the_source_with_its_labels():
 def test_autoencoder_sees_the_latest_domain(monkeypatch):
     seen = []
 
-    def remember(images, epochs, generator):
+    def remember(images, epochs, generator, **options):
         seen.append(images)
         return lambda copies: copies
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stablenet.algorithms.pseudo_domains import cluster_styles, match_labels, weigh_domains
+from stablenet.algorithms.pseudo_domains import cluster_styles, count_different, match_labels, weigh_domains
 from stablenet.errors import UserError
 
 
@@ -66,6 +66,12 @@ def test_a_domain_weighs_one_over_its_size():
     weights = weigh_domains(torch.tensor([0, 0, 0, 0, 1, 1]), 2)
     torch.testing.assert_close(weights, torch.tensor([2 / 3, 4 / 3]))
     assert torch.isfinite(weigh_domains(torch.tensor([0, 0]), 3)).all()
+
+
+@pytest.mark.parametrize("enough", [1, 3, 4, 9])
+def test_different_rows_are_counted_as_far_as_asked(enough):
+    rows = np.random.default_rng(0).integers(0, 2, (40, 2)).astype(float)
+    assert count_different(rows, enough) == min(enough, len(np.unique(rows, axis=0)))
 
 
 def test_too_few_styles_are_refused():

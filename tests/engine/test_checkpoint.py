@@ -28,6 +28,18 @@ def test_an_optimisers_state_comes_back_in_its_parameters_layout(tmp_path):
     assert torch.equal(momentum, tensors["o/0/momentum_buffer"])
 
 
+def test_fused_is_a_matter_of_the_device_a_run_goes_on_with():
+    """Saved by an optimiser that counted on the host, read by one that counts beside its parameters."""
+    layer = nn.Linear(2, 2)
+    slow, fused = (torch.optim.Adam(layer.parameters(), fused=fused) for fused in (None, True))
+    layer(torch.ones(1, 2)).sum().backward()
+    slow.step()
+    restore_optimizer(fused, "o", *flatten_optimizer(slow, "o"))
+    assert fused.param_groups[0]["fused"] is True
+    fused.step()
+    assert float(fused.state[layer.weight]["step"]) == 2
+
+
 def test_a_full_disk_as_safetensors_tells_it_is_one_sentence(tmp_path, monkeypatch):
     def fail(tensors, path, metadata):
         path.write_bytes(b"half")

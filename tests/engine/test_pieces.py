@@ -63,21 +63,28 @@ def test_schedules():
         ({"world": 2}, "none"),
         ({"image_size": 224}, "none"),
         ({"same_shapes": False}, "step"),
+        ({"steps": 5}, "passes"),
         ({"config": TrainConfig(schedule="cosine")}, "passes"),
         ({"config": TrainConfig(schedule="cosine"), "same_shapes": False}, "none"),
     ],
     ids=str,
 )
 def test_graphs_only_where_they_may_and_help(change, graphs):
-    usual = {"config": TrainConfig(), "device": torch.device("cuda"), "image_size": 28, "same_shapes": True, "world": 1}
-    assert choose_graphs(method_with("paper-cnn", image_size=28), **(usual | change)) == graphs
+    usual = {
+        "config": TrainConfig(),
+        "device": torch.device("cuda"),
+        "image_size": 28,
+        "steps": 42,
+        "same_shapes": True,
+    }
+    assert choose_graphs(method_with("paper-cnn", image_size=28), **{"world": 1, **usual, **change}) == graphs
 
 
 @pytest.mark.parametrize(
     ("name", "graphs"), [("resnet18", "passes"), ("resnet34", "none"), ("mobilenet_v3_small", "none")]
 )
 def test_small_resnets_alone_are_graphed_at_large_images(name, graphs):
-    assert choose_graphs(method_with(name), TrainConfig(), torch.device("cuda"), 224, True, 1) == graphs
+    assert choose_graphs(method_with(name), TrainConfig(), torch.device("cuda"), 224, 42, True, 1) == graphs
 
 
 def method_with(name, **parameters):

@@ -1,10 +1,13 @@
 """Replayed steps, with recordings that are played by the processor: the same run, recorded when it should be."""
 
 import warnings
+import weakref
 
 import pytest
+import torch
 from torch import Tensor, nn
 
+from stablenet import replay
 from stablenet.engine import session, stepping
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.session import Runtime
@@ -22,7 +25,8 @@ class Played:
 
     made = 0
 
-    def __init__(self, work, inputs, *, optimizers):
+    def __init__(self, what, work, inputs, *, optimizers):
+        assert what == "training steps"
         Played.made += 1
         self._work, self._shapes = work, [tensor.shape for tensor in inputs]
 
@@ -34,7 +38,7 @@ class Played:
 @pytest.fixture
 def played(monkeypatch):
     monkeypatch.setattr(session, "choose_graphs", lambda algorithm, *rest: "step" if algorithm.replayable else "none")
-    monkeypatch.setattr(stepping, "Recording", Played)
+    monkeypatch.setattr(stepping, "record", Played)
     monkeypatch.setattr(Played, "made", 0)
     return Played
 
@@ -78,12 +82,41 @@ def test_what_cannot_be_recorded_runs_as_it_comes_and_is_told_once(tmp_path, pla
         raise RuntimeError("operation not permitted when stream is capturing")
 
     plain = tiny_run(tmp_path / "plain", graphs=False)
-    monkeypatch.setattr(stepping, "Recording", refuse)
+    monkeypatch.setattr(stepping, "record", replay.record)
+    monkeypatch.setattr(replay, "Recording", refuse)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         run = tiny_run(tmp_path / "run")
-    assert sum("steps could not be recorded" in str(warning.message) for warning in told) == 1
+    assert sum("training steps could not be recorded" in str(warning.message) for warning in told) == 1
     assert contents(run) == contents(plain)
+
+
+def test_a_failed_recording_is_let_go_before_the_step_is_taken(monkeypatch):
+    """It holds the memory of a whole step; the step in its place may need that."""
+    half_made = []
+
+    class Half:
+        def __init__(self, work, inputs):
+            half_made.append(weakref.ref(self))
+            try:
+                raise ValueError("the cause")
+            except ValueError:
+                raise RuntimeError("the capture was spoilt")  # noqa: B904, as torch does it
+
+    monkeypatch.setattr(replay, "Recording", Half)
+    with pytest.warns(RuntimeWarning, match="a walk could not be recorded .*: the cause"):
+        assert replay.record("a walk", print, []) is None
+    assert half_made[0]() is None
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_adam_is_capturable_while_its_step_is_recorded(before):
+    adam, sgd = (kind([torch.zeros(1)]) for kind in (torch.optim.Adam, torch.optim.SGD))
+    adam.param_groups[0]["capturable"] = before
+    with replay._capturable([adam, sgd]):
+        assert adam.param_groups[0]["capturable"]
+    assert adam.param_groups[0]["capturable"] is before
+    assert "capturable" not in sgd.param_groups[0]
 
 
 def host_state(module: nn.Module) -> dict[str, object]:

@@ -13,7 +13,8 @@ import sys
 import pytest
 import torch
 
-from stablenet.weighting.kernels import why_not_fused
+from stablenet.weighting import StableWeighting
+from stablenet.weighting.kernels import MOST_ROWS, may_record, why_not_fused
 from stablenet.weighting.kernels.launch import plan_grid
 from stablenet.weighting.presets import settings_of
 
@@ -79,3 +80,48 @@ def test_what_has_no_fused_kernel_says_so(overrides):
 def test_too_many_rows_go_the_eager_way():
     reason = why_not_fused(5000, torch.device("cuda"), settings_of("recommended", {}))
     assert "at most 2048" in reason
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "path", "rows", "device", "possible"),
+    [
+        ("paper", {}, "fused", 256, "cuda", True),
+        ("paper", {"graphs": False}, "fused", 256, "cuda", False),
+        ("published", {}, "eager", 256, "cuda", True),
+        ("published", {}, "eager", MOST_ROWS + 1, "cuda", False),
+        ("published", {}, "eager", 256, "cpu", False),
+        ("published", {"bandwidth": "median"}, "eager", 256, "cuda", False),
+        ("recommended", {}, "eager", 256, "cuda", False),  # labels
+        ("paper", {"tolerance": 0.01}, "eager", 256, "cuda", False),
+    ],
+)
+def test_what_may_be_recorded(preset, overrides, path, rows, device, possible):
+    assert may_record(path, rows, torch.device(device), settings_of(preset, overrides)) is possible
+
+
+def test_a_reset_makes_room_for_new_graphs(monkeypatch):
+    """`published` begins with ten memories that never come back; after a reset, or a loaded state, ten others."""
+    recorded = []
+
+    class Graph:
+        def __init__(self, step):
+            self._step = step
+
+        def replay(self, z, labels, seed):
+            return self._step(z, labels, torch.Generator().manual_seed(seed))
+
+    def record_step(step, z, labels):
+        recorded.append(step)
+        return Graph(step)
+
+    monkeypatch.setattr("stablenet.weighting.kernels.graph.record_step", record_step)
+    monkeypatch.setattr("stablenet.weighting.module.may_record", lambda *about: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    weighting = StableWeighting("published")
+    for life in range(1, 4):
+        for call in range(14):
+            z = torch.randn(8, 3, generator=torch.Generator().manual_seed(call))
+            weighting(z)
+        assert len(recorded) == life
+        assert weighting.diagnostics["path"] == "graph"
+        weighting.reset()

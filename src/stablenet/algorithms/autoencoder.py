@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stablenet.replay import Recording
+from stablenet.replay import record
 
 HIDDEN, CODE, CRITIC = 400, 20, 128  # widths
 RATE, BATCH = 1e-3, 32  # of Adam, for coder and critic
@@ -51,8 +52,13 @@ def log_density(codes: Tensor) -> Tensor:
     return -0.5 * (codes.square().sum(1) + codes.shape[1] * math.log(2 * math.pi))
 
 
-def fit_autoencoder(images: Tensor, epochs: int, generator: torch.Generator) -> WassersteinAutoencoder:
-    """A new autoencoder of images (n, values) in [0, 1], on their device and the generator's."""
+def fit_autoencoder(
+    images: Tensor, epochs: int, generator: torch.Generator, *, graphs: bool = True
+) -> WassersteinAutoencoder:
+    """A new autoencoder of images (n, values) in [0, 1], on their device and the generator's.
+
+    graphs: replay its steps as a CUDA graph where that is possible.
+    """
     model = WassersteinAutoencoder(images.shape[1], generator)
     on_gpu = images.device.type == "cuda"
     coder, critic = (
@@ -63,16 +69,17 @@ def fit_autoencoder(images: Tensor, epochs: int, generator: torch.Generator) -> 
     def step(batch: Tensor) -> None:
         _step(model, batch, coder, critic, generator)
 
-    recording: Recording[None] | None = None
-    for _ in range(epochs):
+    replay: Callable[[Tensor], None] = step  # of whole batches, from the second on
+    for epoch in range(epochs):
         order = torch.randperm(len(images), generator=generator, device=images.device)
-        for rows in order.split(BATCH):
-            if recording is not None and len(rows) == BATCH:
-                recording.replay(images[rows])
-                continue
-            step(images[rows])
-            if on_gpu and recording is None and len(rows) == BATCH:
-                recording = Recording(step, [images[rows]], generator=generator, optimizers=(coder, critic))
+        for number, rows in enumerate(order.split(BATCH)):
+            whole = len(rows) == BATCH
+            if graphs and on_gpu and whole and epoch == 0 and number == 1:
+                recording = record(
+                    "M-ADA's autoencoder", step, [images[rows]], generator=generator, optimizers=(coder, critic)
+                )
+                replay = step if recording is None else recording.replay
+            (replay if whole else step)(images[rows])
     return model.requires_grad_(False)
 
 

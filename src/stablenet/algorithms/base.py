@@ -97,8 +97,9 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     # may be replayed as a CUDA graph.
     one_plain_pass: ClassVar[bool] = True
     # Whether a whole step is device work alone, with nothing that the host decides or counts, so that an epoch's steps
-    # may be replayed as a CUDA graph. What changes between epochs is no matter.
+    # may be replayed as a CUDA graph. What changes between epochs is no matter. An instance may say it by its settings.
     replayable: bool = False
+    graphs: bool = True  # whether work of the method's own may be replayed as CUDA graphs; the engine says so
     several_processes: ClassVar[bool] = True
     # Whether it learns from domain labels, which most methods do without: marked by an asterisk wherever it is named.
     uses_domains: ClassVar[bool] = False

@@ -20,10 +20,8 @@ from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 
-CHUNK, VALUES = (
-    64,
-    1024 * 3 * 28**2,
-)  # images that ascend together, more while they are small; they do not know of each other
+LEAST_AT_ONCE = 64  # images that ascend together; they do not know of each other
+NUMBERS_AT_ONCE = 1024 * 3 * 28**2  # of small images as many as hold so many numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +138,7 @@ class MADA(Algorithm[MADASettings]):
         autoencoder = self._train_autoencoder(made, training_set, generator)
         images, labels = self._choose_images(made, training_set, generator)
         self.network.eval()
-        chunk = max(CHUNK, VALUES // images[0].numel())
+        chunk = max(LEAST_AT_ONCE, NUMBERS_AT_ONCE // images.shape[1:].numel())
         chunks = zip(images.split(chunk), labels.split(chunk), strict=True)
         moved = torch.cat([ascend(x, y, self._look, autoencoder, self.settings.ascent) for x, y in chunks])
         self.network.train()
@@ -158,7 +156,7 @@ class MADA(Algorithm[MADASettings]):
         else:
             latest = self.pool.images[self.pool.domain == made - 1].float()
             copies = shrink(self.scale.to_unit(latest), side).clamp(0, 1)
-        return fit_autoencoder(copies, self.settings.autoencoder_epochs, generator)
+        return fit_autoencoder(copies, self.settings.autoencoder_epochs, generator, graphs=self.graphs)
 
     def _choose_images(self, made: int, training_set: TrainingSet, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Images of source and augmented domains, all in equal shares, to start from; with their labels."""

@@ -82,7 +82,12 @@ def restore_optimizer(
         if key.startswith(f"{prefix}/"):
             number, name = key.removeprefix(f"{prefix}/").split("/")
             state[int(number)][name] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": meta["groups"]})
+    # Fused or not is a matter of this device; saved groups know that of the one they were saved on.
+    groups = [
+        {**saved, **({"fused": own["fused"]} if "fused" in own else {})}
+        for saved, own in zip(meta["groups"], optimizer.param_groups, strict=True)
+    ]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
     for parameter, values in optimizer.state.items():
         for name, value in values.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:

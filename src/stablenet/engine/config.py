@@ -88,7 +88,7 @@ class TrainConfig:
     """batch_size: of all processes together.   max_steps: stop there, even inside an epoch.
     schedule: constant; steps (times `decay` at the `milestones`, epochs from 0); cosine (to zero, over all steps).
     precision: auto is bf16 on a GPU, else 32.   balance_domains: every batch has equally many of every domain.
-    drop_last: leave out a short last batch; shapes then stay the same, which CUDA graphs need.
+    drop_last: leave out a short last batch; shapes then stay the same, which graphs of a network's passes need.
     log_every: steps between two step records.   sync_batchnorm: one statistic over all GPUs.
     averaging: swad also keeps a model of averaged weights, beside any method.   swad: how.
     """

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 from stablenet.algorithms import Algorithm
 from stablenet.engine.config import TrainConfig
+from stablenet.engine.optimizers import rate_rests
 from stablenet.models import Network
 from stablenet.replay import quiet_capture
 
 Graphs = Literal["none", "passes", "step"]
 
 SMALL_IMAGE = 64  # pixels; beyond it the kernels of most networks are long enough to hide their launches
+LEAST_STEPS = 32  # of an epoch; recording takes some twenty milliseconds, what ten steps take without
 SMALL_RESNET = 12_000_000  # parameters; up to here larger images are captured too: ResNet-18 at 224 gains four per cent
 
 
@@ -34,17 +36,18 @@ def choose_graphs(
     config: TrainConfig,
     device: torch.device,
     image_size: int,
+    steps: int,
     same_shapes: bool,
     world: int,
 ) -> Graphs:
     """The most that is possible and worth it: whole steps, the network's two passes, or nothing.
 
-    Whole steps need a rate that rests for long enough to be recorded.
+    steps: of an epoch. Whole steps are recorded anew in each, and need a rate that rests in it.
     """
     if device.type != "cuda" or world > 1:
         return "none"
     small = image_size <= SMALL_IMAGE
-    if small and algorithm.replayable and config.schedule != "cosine":
+    if small and algorithm.replayable and steps >= LEAST_STEPS and rate_rests(config):
         return "step"
     worth = small or _is_small_resnet(algorithm.network)
     return "passes" if worth and same_shapes and algorithm.one_plain_pass else "none"

@@ -33,6 +33,11 @@ def learning_rate(config: TrainConfig, epoch: int, step: int, total_steps: int) 
     return config.learning_rate
 
 
+def rate_rests(config: TrainConfig) -> bool:
+    """Whether the rate stays the same inside an epoch."""
+    return config.schedule in ("constant", "steps")
+
+
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate_scale"]

@@ -107,11 +107,11 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
     feeder = Feeder(data, config.train, config.seed, device, fabric.global_rank, fabric.world_size)
     training = feeder.training(data.open_part("train"))
     algorithm = make_algorithm(config, runtime, manifest, fabric)
+    algorithm.graphs = runtime.graphs
     optimizer = make_optimizer(algorithm, config.train, device)
     stepper = EngineStepper(algorithm, optimizer, fabric, config.train.batch_size)
     graphed: Graphs = _graph(algorithm, config, training, fabric) if runtime.graphs else "none"
-    whole = graphed == "step"
-    stepping = ReplayedStepping(algorithm, stepper, optimizer) if whole else Stepping(algorithm, stepper)
+    stepping = ReplayedStepping(algorithm, stepper, optimizer) if graphed == "step" else Stepping(algorithm, stepper)
     validation = _open_reading(feeder, data, "validation")
     return Session(
         config=config,
@@ -173,7 +173,7 @@ def _graph(algorithm: Algorithm[Any], config: RunConfig, training: Loader, fabri
     """What is replayed; where that is the network's passes, they are recorded now."""
     size, batch = config.data.image_size, config.train.batch_size
     same_shapes = training.settings.drop_last or len(training.samples) % batch == 0
-    graphs = choose_graphs(algorithm, config.train, fabric.device, size, same_shapes, fabric.world_size)
+    graphs = choose_graphs(algorithm, config.train, fabric.device, size, len(training), same_shapes, fabric.world_size)
     if graphs == "passes":
         images = torch.zeros(batch, 3, size, size, device=fabric.device).contiguous(memory_format=torch.channels_last)
         bf16 = uses_bf16(config.train.precision, fabric.device.type)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from stablenet.algorithms import Algorithm, StepOutput
 from stablenet.data.pipeline import Batch
-from stablenet.replay import Recording
+from stablenet.replay import Recording, record
 
 
 class EngineStepper:
@@ -63,11 +62,12 @@ class Stepping:
         self._algorithm, self._stepper = algorithm, stepper
 
     def start_epoch(self) -> None:
-        """To be called before the first step of an epoch, also where a run goes on inside it."""
+        """To be called before anything of an epoch is done, also where a run goes on inside it."""
 
-    def take(self, batch: Batch) -> StepOutput:
-        """Train on a batch. The output's tensors hold until the next step."""
-        return self._algorithm.step(batch, self._stepper)
+    def take(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Train on a batch. Its loss and diagnostics hold until the next one."""
+        output = self._algorithm.step(batch, self._stepper)
+        return self._stepper.latest, {name: value.detach() for name, value in output.diagnostics.items()}
 
 
 class ReplayedStepping(Stepping):
@@ -85,27 +85,18 @@ class ReplayedStepping(Stepping):
 
     def start_epoch(self) -> None:
         self._key: Hashable = None
-        self._recording: Recording[tuple[StepOutput, Tensor]] | None = None
+        self._recording: Recording[tuple[Tensor, dict[str, Tensor]]] | None = None
 
-    def take(self, batch: Batch) -> StepOutput:
+    def take(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         key = (batch.x.shape, *(group["lr"] for group in self._optimizer.param_groups))
-        if not self._possible or key != self._key:
-            self._recording, self._key = None, key
+        if key != self._key:
+            self._key, self._recording = key, None
             return super().take(batch)
         inputs = (batch.x, batch.y, batch.domain, batch.index)
-        if self._recording is None:
-            try:
-                self._recording = Recording(self._work, inputs, optimizers=[self._optimizer])
-            except RuntimeError as error:
-                self._possible = False
-                warnings.warn(
-                    f"steps could not be recorded as a CUDA graph and run launch by launch: {error}", stacklevel=2
-                )
-                return super().take(batch)
-        output, self._stepper.latest = self._recording.replay(*inputs)
-        return output
+        if self._recording is None and self._possible:
+            self._recording = record("training steps", self._work, inputs, optimizers=[self._optimizer])
+            self._possible = self._recording is not None
+        return super().take(batch) if self._recording is None else self._recording.replay(*inputs)
 
-    def _work(self, x: Tensor, y: Tensor, domain: Tensor, index: Tensor) -> tuple[StepOutput, Tensor]:
-        output = super().take(Batch(x, y, domain, index))
-        told = {name: value.detach() for name, value in output.diagnostics.items()}
-        return StepOutput(output.per_sample_loss.detach(), output.weights, told), self._stepper.latest
+    def _work(self, x: Tensor, y: Tensor, domain: Tensor, index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return super().take(Batch(x, y, domain, index))

@@ -112,12 +112,12 @@ class Training:
     def run_epoch(self) -> None:
         """Train the epoch the run stands in to its end, evaluate, record, keep."""
         session, position = self._session, self._position
+        session.stepping.start_epoch()
         if position.batch == 0:
             self._totals.clear()
             if position.epoch == 0 and session.validation_set is not None:
                 session.algorithm.start_validation(session.validation_set)
             self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
-        session.stepping.start_epoch()
         self._timing.start_epoch(position.step)
         for batch in session.training.epoch(position.epoch, position.batch):
             self._run_step(batch)
@@ -137,12 +137,12 @@ class Training:
         set_rate(session.optimizer, learning_rate(self._config, position.epoch, position.step, session.total_steps))
         session.stepper.joined = self._joined_size()
         try:
-            output = session.stepping.take(batch)
+            loss, diagnostics = session.stepping.take(batch)
         except UserError as error:
             self._check_finite()  # a loss that was not finite is the cause of what was found now
             where = f"at step {position.step + 1}, epoch {position.epoch + 1}, batch {position.batch + 1}"
             raise UserError(f"{error} ({where})") from error
-        self._totals.add(position.step + 1, session.stepper.latest, output.diagnostics)
+        self._totals.add(position.step + 1, loss, diagnostics)
         position.step += 1
         position.batch += 1
         logged = position.step % self._config.log_every == 0

@@ -88,6 +88,7 @@ class StableWeighting(nn.Module):
         """Forget all past batches."""
         self.memory.reset()
         self._pending.clear()
+        self._graphs = GraphCache()  # the old ones hold buffers that are no longer used
 
     @property
     def diagnostics(self) -> dict[str, Any]:
@@ -147,10 +148,11 @@ class StableWeighting(nn.Module):
 
     def _run_step(self, z: Tensor, labels: Tensor | None) -> tuple[StepResult, str]:
         groups = self.settings.groups if self.settings.memory == "average" else 1
-        path = choose_path(groups * self.memory.filled + len(z), z.device, self.settings)
+        num_rows = groups * self.memory.filled + len(z)
+        path = choose_path(num_rows, z.device, self.settings)
         seed = mix_seed(self.settings.seed, self._calls)
         step = partial(take_step, self.memory, self.settings, path)
-        if not may_record(path, z.device, self.settings):
+        if not may_record(path, num_rows, z.device, self.settings):
             return step(z, labels, torch.Generator(z.device).manual_seed(seed)), path
         label_key = None if labels is None else (labels.shape, labels.dtype)
         result, graphed = self._graphs.run((z.shape, label_key, self.memory.place()), step, z, labels, seed)
@@ -177,6 +179,7 @@ class StableWeighting(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         self._calls = int(state[0])
+        self._graphs = GraphCache()
 
 
 def mix_seed(seed: int, call: int) -> int:

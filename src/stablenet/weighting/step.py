@@ -1,6 +1,7 @@
 """One call of the weighting on the device: judge the values, join the memory, solve, remember.
 
-Everything here is device work without a decision of the host, so that a CUDA graph can hold it.
+Everything here is device work, for most settings without a decision of the host (`may_record`), so that a CUDA graph
+can hold it.
 """
 
 from __future__ import annotations

@@ -51,14 +51,14 @@ def why_not_fused(num_rows: int, device: torch.device, settings: WeightingSettin
     return ""
 
 
-def may_record(path: Path, device: torch.device, settings: WeightingSettings) -> bool:
-    """Whether a call is device work alone, so that it can be replayed as a CUDA graph.
+def may_record(path: Path, num_rows: int, device: torch.device, settings: WeightingSettings) -> bool:
+    """Whether a call is device work alone, so that it can be replayed as a CUDA graph, and small enough to gain by it.
 
-    Fused ones are. Launch by launch, a tolerance is looked at by the host, labels are counted and the points of a
-    median are brought there.
+    Fused ones are. Otherwise the host looks at a tolerance, counts labels, and brings the points of a median.
     """
     plain = settings.pairs == "features" and settings.tolerance is None and settings.bandwidth != "median"
-    return settings.graphs and (path == "fused" or (device.type == "cuda" and plain))
+    eager = device.type == "cuda" and plain and num_rows <= MOST_ROWS
+    return settings.graphs and (path == "fused" or eager)
 
 
 def triton_works() -> bool:

@@ -1,8 +1,7 @@
-"""The whole call as one CUDA graph: some thirty launches become one, which is what a fast step is made of."""
+"""The whole call as one CUDA graph: tens of launches, of an unfused call hundreds, become one."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Generic, TypeVar
@@ -10,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from stablenet.replay import Recording
+from stablenet.replay import Recording, record
 
 R = TypeVar("R")
 Step = Callable[[Tensor, Tensor | None, torch.Generator], R]
@@ -21,14 +20,20 @@ MOST_GRAPHS = 16  # shapes and memory positions kept; further ones run launch by
 class StepGraph(Generic[R]):
     """A step recorded for inputs of one shape. Its results are overwritten by its next replay."""
 
-    def __init__(self, step: Step[R], z: Tensor, labels: Tensor | None) -> None:
-        self._generator = torch.Generator(z.device)
-        inputs = [z] if labels is None else [z, labels]
-        self._recording = Recording(partial(_call, step, self._generator), inputs, generator=self._generator)
+    def __init__(self, recording: Recording[R], generator: torch.Generator) -> None:
+        self._recording, self._generator = recording, generator
 
     def replay(self, z: Tensor, labels: Tensor | None, seed: int) -> R:
         self._generator.manual_seed(seed)
         return self._recording.replay(z) if labels is None else self._recording.replay(z, labels)
+
+
+def record_step(step: Step[R], z: Tensor, labels: Tensor | None) -> StepGraph[R] | None:
+    """The step as a graph; None, after a warning, where that is not possible."""
+    generator = torch.Generator(z.device)
+    inputs = [z] if labels is None else [z, labels]
+    recording = record("the weighting", partial(_call, step, generator), inputs, generator=generator)
+    return None if recording is None else StepGraph(recording, generator)
 
 
 def _call(step: Step[R], generator: torch.Generator, z: Tensor, labels: Tensor | None = None) -> R:
@@ -45,7 +50,8 @@ class GraphCache(Generic[R]):
     def run(self, key: Hashable, step: Step[R], z: Tensor, labels: Tensor | None, seed: int) -> tuple[R, bool]:
         """The step's result, and whether a graph computed it."""
         if self._usable(key):
-            graph = self._graphs[key] or self._record(key, step, z, labels)
+            self._graphs[key] = graph = self._graphs[key] or record_step(step, z, labels)
+            self._possible = graph is not None
             if graph is not None:
                 return graph.replay(z, labels, seed), True
         elif len(self._graphs) < MOST_GRAPHS:
@@ -54,20 +60,6 @@ class GraphCache(Generic[R]):
 
     def _usable(self, key: Hashable) -> bool:
         return self._possible and key in self._graphs and not torch.cuda.is_current_stream_capturing()
-
-    def _record(self, key: Hashable, step: Step[R], z: Tensor, labels: Tensor | None) -> StepGraph[R] | None:
-        try:
-            graph = StepGraph(step, z, labels)
-        except RuntimeError as error:
-            self._possible = False
-            warnings.warn(
-                f"the weighting could not be recorded as a CUDA graph and runs launch by launch: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return None
-        self._graphs[key] = graph
-        return graph
 
     def __reduce__(self) -> tuple[type[GraphCache[R]], tuple[()]]:
         return GraphCache, ()  # a graph belongs to its process and its buffers; a copy records its own
