@@ -454,6 +454,12 @@ def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
         tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
 
 
+def test_components_of_offsets_that_are_off_are_refused(tmp_path):
+    off = ("method.parameters.components=4", "method.parameters.offset=0.0")
+    with pytest.raises(UserError, match="components are those of offsets"):
+        tiny_run(tmp_path / "run", "stablenet", *off)
+
+
 @pytest.mark.parametrize("name", ["strength", "offset", "components"])
 def test_strength_and_offsets_need_the_whole_set(tmp_path, name):
     with pytest.raises(UserError, match=f"{name} needs the whole training set"):

@@ -67,6 +67,11 @@ class StableNetSettings:
         if (self.offset or 0) < 0:
             raise UserError(f"method.parameters.offset must be 0 or more, got {self.offset}")
         check_components(self.components or 0)
+        if self.components and self.offset == 0:
+            raise UserError(
+                "method.parameters.components are those of offsets, which method.parameters.offset=0 turns off: leave "
+                "one of the two away"
+            )
         for name in ("strength", "offset", "components"):
             if getattr(self, name) and not self.solves_whole_set:
                 raise UserError(
