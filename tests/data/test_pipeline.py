@@ -113,6 +113,16 @@ def test_processes_together_see_the_batches_of_one(store, manifest, world_size, 
         torch.testing.assert_close(torch.cat([part.x for part in slices]), batch.x, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("balance_domains", [False, True])
+def test_a_batch_can_be_named_and_counted_without_reading_it(store, manifest, balance_domains):
+    samples = read_part(store, manifest, "train")
+    loader = _loader(samples, batch_size=8, balance_domains=balance_domains)
+    names = dict(zip(samples.index.tolist(), (store.ids[row] for row in samples.row), strict=True))
+    for number, batch in enumerate(loader.epoch(3)):
+        assert loader.ids_of(3, number) == [names[index] for index in batch.index.tolist()]
+        assert loader.size_of(number) == len(batch.index)
+
+
 def test_processes_without_a_sample_in_the_last_batch_get_an_empty_one(store, manifest):
     """All processes must take equally many steps."""
     samples = read_part(store, manifest, "train")

@@ -162,6 +162,18 @@ class Loader:
             y, domain, index = columns[:, part]
             yield Batch(self.transform.apply(pixels, draws[part], rows), y, domain, index)
 
+    def size_of(self, batch: int) -> int:
+        """Samples of batch `batch` (from 0) in all processes together; only a last one may be short."""
+        size = self.settings.batch_size
+        return size if self.settings.balance_domains else min(size, len(self.samples) - batch * size)
+
+    def ids_of(self, number: int, batch: int) -> list[str]:
+        """The names of the samples of batch `batch` (from 0) of epoch `number`, in all processes together."""
+        size = self.settings.batch_size
+        position = order_epoch(self.samples.domain, number, self.settings).position[batch * size : (batch + 1) * size]
+        ids = self.samples.pixels.ids
+        return [ids[row] for row in self.samples.row[position].tolist()]
+
     def _choose_feed(self, place: str, prefetch: int) -> Feed:
         samples = self.samples
         resident = place == "device" or (place == "auto" and fits_on_device(len(samples), samples.pixels, self.device))

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from stablenet.data.order import order_epoch
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine.averaging import Averaging, make_averaging
 from stablenet.engine.config import RunConfig
@@ -135,7 +134,7 @@ class Training:
         session, position = self._session, self._position
         seed_generators(session.device, session.config.seed, session.fabric.global_rank, position.step)
         set_rate(session.optimizer, learning_rate(self._config, position.epoch, position.step, session.total_steps))
-        session.stepper.joined = self._joined_size()
+        session.stepper.joined = session.training.size_of(position.batch)
         try:
             loss, diagnostics = session.stepping.take(batch)
         except UserError as error:
@@ -269,20 +268,11 @@ class Training:
             raise self._name_batch(bad)
 
     def _name_batch(self, step: int) -> NonFiniteLoss:
-        training, position = self._session.training, self._position
+        position = self._position
         batch = position.batch - (position.step - step)  # from 1; the epoch is checked before it ends
-        order = order_epoch(training.samples.domain, position.epoch, training.settings).position
-        size = training.settings.batch_size
-        rows = training.samples.row[order[(batch - 1) * size : batch * size]].tolist()
-        ids = training.samples.pixels.ids
+        ids = self._session.training.ids_of(position.epoch, batch - 1)
         saved = position.epoch > 0 or self._session.folder.checkpoint.exists()  # the thread may be writing it
-        return name_batch(step, position.epoch + 1, batch, [ids[row] for row in rows], saved)
-
-    def _joined_size(self) -> int:
-        """Samples of the coming batch in all processes together; only a last one may be short."""
-        settings, samples = self._session.training.settings, self._session.training.samples
-        left = len(samples) - self._position.batch * settings.batch_size
-        return settings.batch_size if settings.balance_domains else min(settings.batch_size, left)
+        return name_batch(step, position.epoch + 1, batch, ids, saved)
 
     def _describe(self, config_hash: str) -> dict[str, Any]:
         session = self._session
