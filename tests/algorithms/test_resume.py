@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 import stablenet.algorithms as assembled
 from stablenet.algorithms import ALGORITHMS, ERM
@@ -13,17 +12,9 @@ from stablenet.engine.train import train
 from tests.algorithms.cases import METHODS, method_config
 from tests.engine.test_train import StopAt
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 STOPS = (3, 11)  # steps inside the first and the second epoch
 FILES = ("records.jsonl", "best.safetensors", "last.safetensors")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Sums in a fixed order, whatever else the machine does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_every_method_is_tried_here():

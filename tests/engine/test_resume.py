@@ -3,10 +3,10 @@
 import random
 
 import pytest
-import torch
 
 from tests.engine.tiny import STABLENET, child_processes, tiny_run, train_and_die
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS = 21  # of a tiny run
 METHODS = {
     "batch": (*STABLENET, "data.augment=true"),
@@ -17,15 +17,6 @@ METHODS = {
         "method.parameters.every=1",
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """As in the children: how sums are divided among threads shows in their last bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def kill_often(folder, settings, times, seed):

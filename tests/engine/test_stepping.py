@@ -16,6 +16,7 @@ from tests.algorithms.cases import METHODS, method_config
 from tests.engine.test_train import StopAt
 from tests.engine.tiny import tiny_run
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 REPLAYABLE = ("erm", "focal", "jigen", "rsc", "dg-mmld", "m-ada", "stablenet", "stablenet-dataset")
 FILES = ("records.jsonl", "best.safetensors", "last.safetensors")
 
