@@ -1,5 +1,6 @@
 """Replayed steps, with recordings that are played by the processor: the same run, recorded when it should be."""
 
+import json
 import warnings
 import weakref
 
@@ -48,12 +49,19 @@ def contents(run):
     return [(run.path / name).read_bytes() for name in FILES]
 
 
+def replayed_steps(run):
+    lines = [json.loads(line) for line in (run.path / "timing.jsonl").read_text().splitlines()]
+    return [line.get("replayed_steps", 0) for line in lines if line["kind"] == "epoch"]
+
+
 def test_a_recording_an_epoch_and_the_same_run(tmp_path, played):
     plain = tiny_run(tmp_path / "plain", graphs=False)
     assert played.made == 0
     replayed = tiny_run(tmp_path / "replayed")
     assert played.made == 3  # epochs of seven steps
     assert contents(replayed) == contents(plain)
+    assert replayed_steps(replayed) == [6, 6, 6]
+    assert replayed_steps(plain) == [0, 0, 0]
 
 
 def test_a_rate_that_never_rests_is_never_recorded(tmp_path, played):
@@ -90,6 +98,7 @@ def test_what_cannot_be_recorded_runs_as_it_comes_and_is_told_once(tmp_path, pla
         run = tiny_run(tmp_path / "run")
     assert sum("training steps could not be recorded" in str(warning.message) for warning in told) == 1
     assert contents(run) == contents(plain)
+    assert replayed_steps(run) == [0, 0, 0]
 
 
 def test_a_failed_recording_is_let_go_before_the_step_is_taken(monkeypatch):

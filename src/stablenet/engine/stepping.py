@@ -56,13 +56,15 @@ class EngineStepper:
 
 
 class Stepping:
-    """Steps as they come."""
+    """Steps as they come. replayed: how many of this epoch were replays."""
 
     def __init__(self, algorithm: Algorithm[Any], stepper: EngineStepper) -> None:
         self._algorithm, self._stepper = algorithm, stepper
+        self.replayed = 0
 
     def start_epoch(self) -> None:
         """To be called before anything of an epoch is done, also where a run goes on inside it."""
+        self.replayed = 0
 
     def take(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Train on a batch. Its loss and diagnostics hold until the next one."""
@@ -84,6 +86,7 @@ class ReplayedStepping(Stepping):
         self.start_epoch()
 
     def start_epoch(self) -> None:
+        super().start_epoch()
         self._key: Hashable = None
         self._recording: Recording[tuple[Tensor, dict[str, Tensor]]] | None = None
 
@@ -96,7 +99,10 @@ class ReplayedStepping(Stepping):
         if self._recording is None and self._possible:
             self._recording = record("training steps", self._work, inputs, optimizers=[self._optimizer])
             self._possible = self._recording is not None
-        return super().take(batch) if self._recording is None else self._recording.replay(*inputs)
+        if self._recording is None:
+            return super().take(batch)
+        self.replayed += 1
+        return self._recording.replay(*inputs)
 
     def _work(self, x: Tensor, y: Tensor, domain: Tensor, index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return super().take(Batch(x, y, domain, index))

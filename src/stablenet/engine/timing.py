@@ -39,6 +39,8 @@ class Timing:
         seconds = time.monotonic() - self._epoch_start
         images = (step - self._first_step) * self._session.config.train.batch_size
         line = {"kind": "epoch", "epoch": epoch, "seconds": seconds, "images_per_second": images / seconds}
+        if self._session.stepping.replayed:
+            line["replayed_steps"] = self._session.stepping.replayed
         if device.type == "cuda":
             line["peak_gigabytes"] = torch.cuda.max_memory_allocated(device) / 1e9
         self._lines.append(line)
