@@ -4,7 +4,7 @@ import torch
 
 @pytest.fixture
 def one_thread():
-    """Sums in a fixed order, whatever else the machine does: how threads divide them shows in their last bits."""
+    """Sums in a fixed order, which shows in their last bits; and small networks lose by sharing cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

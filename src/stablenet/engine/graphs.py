@@ -16,7 +16,7 @@ from stablenet.replay import quiet_capture
 Graphs = Literal["none", "passes", "step"]
 
 SMALL_IMAGE = 64  # pixels; beyond it the kernels of most networks are long enough to hide their launches
-LEAST_STEPS = 32  # of an epoch; recording takes some twenty milliseconds, what ten steps take without
+LEAST_STEPS = 32  # of an epoch, for what its recording costs; an estimate: 42 and more are what has been trained with
 SMALL_RESNET = 12_000_000  # parameters; up to here larger images are captured too: ResNet-18 at 224 gains four per cent
 
 

@@ -59,13 +59,13 @@ class Session:
     manifest: Manifest
     algorithm: Algorithm[Any]
     stepper: EngineStepper
+    stepping: Stepping
     optimizer: torch.optim.Optimizer
     training: Loader
     training_set: UnaugmentedSet
     validation: Loader | None
     validation_set: UnaugmentedSet | None
     target: Loader | None
-    stepping: Stepping
     graphed: Graphs
     writer: Writer
 

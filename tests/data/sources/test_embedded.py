@@ -34,15 +34,6 @@ def test_there_are_enough_backgrounds_of_the_right_form():
     assert {(image.shape, image.dtype.name) for image in backgrounds} == {((96, 96, 3), "uint8")}
 
 
-@pytest.fixture
-def one_thread():
-    """A network this small gains nothing from a second thread, and loses much where cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def _paper_network():
     """The paper's convolutional network for MNIST-M (Tab. Shallow)."""
     layers = []
