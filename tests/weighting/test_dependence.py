@@ -4,7 +4,7 @@ import torch
 
 from stablenet.errors import UserError
 from stablenet.weighting import dependence_matrix, label_dependence, pairwise_dependence, random_fourier_features
-from stablenet.weighting.dependence import choose_method
+from stablenet.weighting.dependence import choose_method, prepare_same_pairs
 from stablenet.weighting.gram import PRODUCTS_UP_TO, sum_of_squared_grams
 from tests.reference import dependence as reference
 
@@ -50,6 +50,21 @@ def test_gradient_is_that_of_the_value(form, method):
     w.requires_grad_()
     assert torch.autograd.gradcheck(lambda w: pairwise_dependence(u, w, form=form, method=method), w)
     assert torch.autograd.gradcheck(lambda w: label_dependence(u, labels, w, form=form, method=method), w)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("method", METHODS)
+def test_pairs_of_the_same_function_are_twice_the_sum_over_functions(form, method):
+    u, w, _ = problem()
+    expected = 2 * sum(reference.pairwise(u[..., a : a + 1].numpy(), w.numpy(), form) for a in range(3))
+    value, gradient = prepare_same_pairs(u, form, method, evaluations=1).value_and_gradient(w)
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+    for i in range(len(w)):  # central differences; the value is a polynomial or a smooth quotient of w
+        up, down = w.clone(), w.clone()
+        up[i] += 1e-5
+        down[i] -= 1e-5
+        values = [prepare_same_pairs(u, form, method, 1).value_and_gradient(v)[0].item() for v in (up, down)]
+        assert gradient[i].item() == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5, abs=1e-9)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -50,6 +50,30 @@ def test_published_statistic_equals_the_clean_room_loss():
     assert statistic.value_and_gradient(w)[0].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
+PLAIN = {"fourier": "cosine", "scaling": "standard"}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"num_functions": 2, "bandwidth": "median"}, PLAIN, {**PLAIN, "num_functions": 0.8}],
+    ids=str,
+)
+def test_how_many_draws_are_applied_at_once_changes_nothing(monkeypatch, overrides):
+    (z,) = batches(1, n=20)
+    z[:, 2] = 3.0  # a constant column
+    settings = settings_of("published", {**overrides, "steps": 6})
+    w = torch.rand(20, generator=torch.Generator().manual_seed(3))
+    found = []
+    for numbers in (1, 250, 10**6):  # one draw at once; two or so, with a rest; all
+        monkeypatch.setattr("stablenet.weighting.problem.NUMBERS_AT_ONCE", numbers)
+        draw = draw_statistics(z, None, settings, torch.Generator().manual_seed(1))
+        found.append([torch.stack([part.value_and_gradient(w)[0] for part in draw(step)]) for step in range(7)])
+    for few, some, all_ in zip(*found, strict=True):
+        assert torch.equal(few, some)
+        assert torch.equal(few, all_)
+    assert len({value.item() for value in found[0]}) == 7
+
+
 def test_published_defaults_hardly_move_the_weights():
     weighting = StableWeighting("published")
     for z in batches(4):

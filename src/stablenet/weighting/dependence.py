@@ -9,9 +9,9 @@ from torch import Tensor
 
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
-from stablenet.weighting.direct import DirectLabelPairs, DirectPairs, weighted_covariance
+from stablenet.weighting.direct import DirectLabelPairs, DirectPairs, DirectSamePairs, weighted_covariance
 from stablenet.weighting.forms import Form, centre_for, check_form, measure_weights
-from stablenet.weighting.gram import PRODUCTS_UP_TO, GramLabelPairs, GramPairs, label_gram_of
+from stablenet.weighting.gram import PRODUCTS_UP_TO, GramLabelPairs, GramPairs, GramSamePairs, label_gram_of
 
 Method = Literal["auto", "direct", "gram"]
 
@@ -72,6 +72,13 @@ def prepare_pairs(u: Tensor, form: Form, method: Method, evaluations: int) -> St
     if choose_method(u, method, evaluations) == "direct":
         return DirectPairs(u, form)
     return GramPairs(u, form)
+
+
+def prepare_same_pairs(u: Tensor, form: Form, method: Method, evaluations: int) -> Statistic:
+    """The feature-pair statistic of u (n, m, q) that pairs functions of the same number only (published code)."""
+    if choose_method(u[..., :1], method, evaluations) == "direct":
+        return DirectSamePairs(u, form)
+    return GramSamePairs(u, form)
 
 
 def prepare_label_pairs(u: Tensor, labels: Tensor, form: Form, method: Method) -> Statistic:

@@ -49,6 +49,28 @@ class DirectPairs(DirectBlocks):
         super().__init__(centre_for(form, u).reshape(n, -1), blocks[:, None] == blocks, form)
 
 
+class DirectSamePairs:
+    """Σ_a Σ_{i≠j} cov(u_ia, u_ja)² and its gradient: functions of the same number only, each ordered pair counted.
+
+    u: (n, m, q).   Each evaluation costs 2·n·m²·q multiply-adds, for all functions at once.
+    """
+
+    def __init__(self, u: Tensor, form: Form) -> None:
+        self.form = form
+        self._rows = centre_for(form, u).permute(2, 0, 1).contiguous()  # (q, n, m)
+
+    def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """w: (n,).   Returns the value, a scalar, and its gradient (n,)."""
+        a = measure_weights(w, self.form)
+        mean = a.v @ self._rows  # (q, m)
+        outer = mean.unsqueeze(2) * mean.unsqueeze(1)
+        off = torch.baddbmm(outer, (self._rows * a.d[:, None]).mT, self._rows, beta=-a.c * a.s, alpha=a.s)
+        off.diagonal(dim1=1, dim2=2).zero_()
+        grad_d = (self._rows @ off).mul_(self._rows).sum((0, 2))
+        grad_v = (self._rows @ (off @ mean.unsqueeze(2))).sum((0, 2))
+        return off.square().sum(), pull_back(a, (2 * a.s) * grad_d, (-4 * a.c * a.s) * grad_v, self.form)
+
+
 class DirectLabelPairs:
     """D_y(w) = Σ_i ‖U_iᵀ A Y‖²_F over pairs of a feature and the label, and its gradient.
 

@@ -9,27 +9,26 @@ import torch
 from torch import Tensor
 
 from stablenet.weighting.converge import solve_to_tolerance
-from stablenet.weighting.dependence import Method, Statistic, prepare_label_pairs, prepare_pairs
+from stablenet.weighting.dependence import (
+    Method,
+    Statistic,
+    prepare_label_pairs,
+    prepare_pairs,
+    prepare_same_pairs,
+)
 from stablenet.weighting.fourier import (
     FourierFunctions,
     apply_fourier_functions,
     draw_fourier_functions,
+    stack_functions,
     standardize,
+    take_columns,
 )
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.share import doubt, unit_functions, unit_labels
 from stablenet.weighting.solver import Solution, solve_weights
 
-
-class SameFunctionPairs:
-    """Only functions of the same number are paired, each ordered pair counted (published code): 2·Σ_a D_a."""
-
-    def __init__(self, parts: Sequence[Statistic]) -> None:
-        self._parts = parts
-
-    def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        values, gradients = zip(*(part.value_and_gradient(w) for part in self._parts), strict=True)
-        return 2 * torch.stack(values).sum(), 2 * torch.stack(gradients).sum(0)
+NUMBERS_AT_ONCE = 2**17  # angles of several draws: so few that launches cost more than the work itself
 
 
 def solve_problem(
@@ -61,15 +60,33 @@ def draw_statistics(
     labels: (n,) integers or (n, C) columns; needed when label pairs are on.
     """
     z = standardize(z) if settings.scaling == "standard" else z
-
-    def draw() -> Sequence[Statistic]:
-        u = fourier_rows(z, settings, generator)
-        return prepare_statistics(u.to(settings.working_dtype(u.device)), labels, settings)
-
     if settings.redraw == "step":
-        return lambda step: draw()
-    once = draw()
+        return Redrawn(z, labels, settings, generator)
+    (u,) = fourier_rows(z, settings, generator)
+    once = prepare_statistics(u, labels, settings)
     return lambda step: once
+
+
+class Redrawn:
+    """New functions for every inner step, asked for in order. Those of several steps are applied at once.
+
+    For few features that spares most launches; those of many are applied alone.
+    """
+
+    def __init__(
+        self, z: Tensor, labels: Tensor | None, settings: WeightingSettings, generator: torch.Generator
+    ) -> None:
+        self._z, self._labels, self._settings, self._generator = z, labels, settings, generator
+        numbers = z.numel() * max(1, int(settings.num_functions))
+        self._at_once = max(1, NUMBERS_AT_ONCE // numbers)
+        self._drawn: Tensor
+
+    def __call__(self, step: int) -> Sequence[Statistic]:
+        place = step % self._at_once
+        if place == 0:
+            draws = min(self._at_once, self._settings.steps + 1 - step)
+            self._drawn = fourier_rows(self._z, self._settings, self._generator, draws)
+        return prepare_statistics(self._drawn[place], self._labels, self._settings)
 
 
 def draw_functions(width: int, settings: WeightingSettings, generator: torch.Generator) -> FourierFunctions:
@@ -83,11 +100,11 @@ def draw_functions(width: int, settings: WeightingSettings, generator: torch.Gen
     )
 
 
-def fourier_rows(z: Tensor, settings: WeightingSettings, generator: torch.Generator) -> Tensor:
-    """Fourier features of z (n, m) with newly drawn functions; constant columns stay out. Returns (n, m', q')."""
+def fourier_rows(z: Tensor, settings: WeightingSettings, generator: torch.Generator, draws: int = 1) -> Tensor:
+    """Fourier features of z (n, m), drawn so many times; constant columns stay out. Returns (draws, n, m', q')."""
     if settings.num_functions == 0:
-        return z.unsqueeze(-1)
-    functions = draw_functions(z.shape[1], settings, generator)
+        return z.unsqueeze(-1).expand(draws, *z.shape, 1)
+    functions = stack_functions([draw_functions(z.shape[1], settings, generator) for _ in range(draws)])
     u = apply_fourier_functions(
         z,
         functions,
@@ -97,12 +114,13 @@ def fourier_rows(z: Tensor, settings: WeightingSettings, generator: torch.Genera
     )
     if settings.scaling != "standard":
         return u
-    kept = z if functions.columns is None else z[:, functions.columns]
-    return u * kept.any(0).to(u.dtype)[:, None]  # standardize made constant columns zero; cos would not
+    kept = take_columns(z, functions.columns).any(-2, keepdim=True).unsqueeze(-1)
+    return u * kept.to(u.dtype)  # standardize made constant columns zero; cos would not
 
 
 def prepare_statistics(u: Tensor, labels: Tensor | None, settings: WeightingSettings) -> list[Statistic]:
     """The parts of the dependence that the settings ask for.   u: (n, m, q)."""
+    u = u.to(settings.working_dtype(u.device))
     if settings.objective == "share":
         u = unit_functions(u)
         labels = None if labels is None else unit_labels(labels, u.dtype)
@@ -110,11 +128,8 @@ def prepare_statistics(u: Tensor, labels: Tensor | None, settings: WeightingSett
     evaluations = 1 if settings.redraw == "step" else settings.steps + 1
     parts: list[Statistic] = []
     if settings.pairs != "labels":
-        if settings.pairing == "same":
-            each = [prepare_pairs(u[..., a : a + 1], settings.form, method, evaluations) for a in range(u.shape[2])]
-            parts.append(SameFunctionPairs(each))
-        else:
-            parts.append(prepare_pairs(u, settings.form, method, evaluations))
+        prepare = prepare_same_pairs if settings.pairing == "same" else prepare_pairs
+        parts.append(prepare(u, settings.form, method, evaluations))
     if settings.pairs != "features":
         assert labels is not None
         parts.append(prepare_label_pairs(u, labels, settings.form, method))

@@ -127,16 +127,12 @@ class JointSimplex:
 
     def __init__(self, fixed: Tensor, size: int) -> None:
         self._fixed, self._size = fixed, size
+        self._never = torch.zeros((), dtype=torch.bool, device=fixed.device)
 
     def at(self, theta: Tensor) -> Point:
         batch = self._size * torch.softmax(theta, 0)
         logits = torch.cat([self._fixed, theta])
-        return Point(
-            theta,
-            batch,
-            logits.numel() * torch.softmax(logits, 0),
-            torch.zeros((), dtype=torch.bool, device=theta.device),
-        )
+        return Point(theta, batch, logits.numel() * torch.softmax(logits, 0), self._never)
 
     def pull_back(self, point: Point, grad_all: Tensor, grad_batch: Tensor) -> Tensor:
         own = softmax_pull_back(point.joined, grad_all)[self._fixed.numel() :]
