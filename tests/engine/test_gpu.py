@@ -59,7 +59,9 @@ def test_graphs_change_nothing(tmp_path, method):
     assert losses(graphed) == pytest.approx(losses(eager), rel=2e-2)
     assert losses(graphed)[0] == pytest.approx(losses(eager)[0], rel=1e-4)
     mine, theirs = graphed.load_model("last").state_dict(), eager.load_model("last").state_dict()
-    assert int(mine["body.stage1.1.num_batches_tracked"]) == int(theirs["body.stage1.1.num_batches_tracked"]) == 21
+    batches = 42 if method == "m-ada" else 21  # its steps have a second pass, over the made domain
+    assert int(mine["body.stage1.1.num_batches_tracked"]) == batches
+    assert int(theirs["body.stage1.1.num_batches_tracked"]) == batches
 
 
 def test_graphed_dropout_differs_between_steps_and_not_between_runs(tmp_path):
