@@ -210,13 +210,14 @@ def _adapt_links(readme: Path) -> tuple[str, list[Path]]:
         bang, text, target = match.groups()
         if "://" in target or target.startswith("#"):
             return match[0]
-        path = (readme.parent / target).resolve()
+        file, mark, section = target.partition("#")
+        path = (readme.parent / file).resolve()
         if bang:
             shown.append(path)
             return f"![{text}](files/{path.name})"
         page = path if path.is_dir() else path.parent
         if (page / "README.md").is_file() and (path.is_dir() or path.name == "README.md"):
-            return f"[{text}]({page.name}.md)"
+            return f"[{text}]({page.name}.md{mark}{section})"
         return f"{text} (`{target}`)" if text.strip("`") != target else f"`{target}`"
 
     return _LINK.sub(adapt, readme.read_text(encoding="utf-8")), shown

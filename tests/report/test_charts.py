@@ -41,6 +41,17 @@ def test_differences_lie_where_the_numbers_say(result, styles):
     assert charts.draw_paired(result, result.columns[3], styles) is None
 
 
+def test_long_names_take_two_lines(result, styles):
+    rows = [
+        replace(row, title="StableNet, offsets of the first stage") if row.id == "stablenet" else row
+        for row in result.rows
+    ]
+    svg = charts.draw_paired(replace(result, rows=tuple(rows)), result.columns[0], styles)
+    names = find(svg, "text", "name")
+    assert [name.text for name in names] == ["StableNet,", "offsets of the…"]
+    assert float(names[0].get("y")) + 14 == float(names[1].get("y"))
+
+
 def test_a_line_per_row_against_the_ratio(result, styles):
     svg = charts.draw_along(result, styles)
     assert len(find(svg, "polyline", "thick")) == 2

@@ -54,10 +54,13 @@ def test_gradient_is_that_of_the_value(form, method):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("method", METHODS)
-def test_pairs_of_the_same_function_are_twice_the_sum_over_functions(form, method):
+def test_pairs_of_the_same_function_are_twice_the_sum_over_functions(monkeypatch, form, method):
     u, w, _ = problem()
     expected = 2 * sum(reference.pairwise(u[..., a : a + 1].numpy(), w.numpy(), form) for a in range(3))
     value, gradient = prepare_same_pairs(u, form, method, evaluations=1).value_and_gradient(w)
+    monkeypatch.setattr("stablenet.weighting.dependence.ROWS_AT_ONCE", 0)
+    one_by_one = prepare_same_pairs(u, form, method, evaluations=1).value_and_gradient(w)
+    torch.testing.assert_close((value, gradient), one_by_one)
     assert value.item() == pytest.approx(expected, rel=1e-12)
     for i in range(len(w)):  # central differences; the value is a polynomial or a smooth quotient of w
         up, down = w.clone(), w.clone()

@@ -9,7 +9,7 @@ from stablenet.errors import UserError
 from stablenet.weighting import PRESETS, WeightingSettings
 from stablenet.weighting.module import mix_seed
 from stablenet.weighting.presets import settings_of
-from stablenet.weighting.problem import draw_functions, draw_statistics
+from stablenet.weighting.problem import draw_functions, draw_statistics, solve_problem
 
 
 def batches(count, n=128, m=5):
@@ -55,23 +55,46 @@ PLAIN = {"fourier": "cosine", "scaling": "standard"}
 
 @pytest.mark.parametrize(
     "overrides",
-    [{}, {"num_functions": 2, "bandwidth": "median"}, PLAIN, {**PLAIN, "num_functions": 0.8}],
+    [
+        {},
+        {"num_functions": 2, "bandwidth": "median"},
+        PLAIN,
+        {**PLAIN, "num_functions": 0.8},
+        {**PLAIN, "pairs": "both"},
+        {**PLAIN, "pairs": "labels", "objective": "share", "penalty": 0.01, "chance": 0.5},
+    ],
     ids=str,
 )
 def test_how_many_draws_are_applied_at_once_changes_nothing(monkeypatch, overrides):
     (z,) = batches(1, n=20)
+    labels = (z[:, 0] > 0).long()
     z[:, 2] = 3.0  # a constant column
     settings = settings_of("published", {**overrides, "steps": 6})
-    w = torch.rand(20, generator=torch.Generator().manual_seed(3))
     found = []
-    for numbers in (1, 250, 10**6):  # one draw at once; two or so, with a rest; all
-        monkeypatch.setattr("stablenet.weighting.problem.NUMBERS_AT_ONCE", numbers)
-        draw = draw_statistics(z, None, settings, torch.Generator().manual_seed(1))
-        found.append([torch.stack([part.value_and_gradient(w)[0] for part in draw(step)]) for step in range(7)])
-    for few, some, all_ in zip(*found, strict=True):
-        assert torch.equal(few, some)
-        assert torch.equal(few, all_)
-    assert len({value.item() for value in found[0]}) == 7
+    for draws in (1, 2, 7):  # of the seven steps: each alone; pairs, with one left; all
+        angles = draws * z.numel() * max(1, int(settings.num_functions))
+        monkeypatch.setattr("stablenet.weighting.problem.ANGLES_AT_ONCE", angles)
+        solution = solve_problem(z, labels, torch.zeros(0), 20, settings, torch.Generator().manual_seed(1))
+        found.append((solution.objective, solution.weights))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-6)
+    assert len(set(found[0][0].tolist())) == 7
+
+
+def test_steps_are_drawn_in_any_order():
+    (z,) = batches(1, n=20)
+    draw = draw_statistics(z, None, settings_of("published", {"steps": 6}), torch.Generator().manual_seed(1))
+    w = torch.ones(20)
+    late, first = ([part.value_and_gradient(w)[0] for part in draw(step)] for step in (6, 0))
+    assert late != first
+
+
+@pytest.mark.parametrize("redraw", ["batch", "step"])
+def test_linear_features_have_nothing_to_draw(redraw):
+    (z,) = batches(1, n=20)
+    settings = settings_of("recommended", {"pairs": "features", "num_functions": 0, "redraw": redraw})
+    draw = draw_statistics(z, None, settings, torch.Generator().manual_seed(1))
+    assert draw(0) is draw(1)
 
 
 def test_published_defaults_hardly_move_the_weights():

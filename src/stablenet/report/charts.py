@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from textwrap import wrap
 
 from stablenet.bench import BenchResult, Cell, Column, Row
 from stablenet.page import Drawing, Scale, choose_ticks
@@ -15,7 +16,7 @@ from stablenet.report.numbers import write_points, write_share
 WIDTH = 440
 PALETTE = 8  # styles k0 … k7 of the page, for rows that have none of their own
 _LEFT, _RIGHT, _ROW = 120, 92, 32
-_NAME = 17  # letters that fit left of a row
+_NAME = 17  # letters of a line that fit left of a row
 _OWN = {"erm": "erm", "stablenet": "stablenet"}
 
 
@@ -70,7 +71,9 @@ def _draw_difference(drawing: Drawing, scale: Scale, row: Row, cell: Cell, style
     for seed, value in zip(versus.seeds, versus.differences, strict=True):
         drawing.dot(scale(value), y, 2.6, f"seed {style}", f"seed {seed}: {write_points(value)}")
     drawing.dot(scale(versus.mean), y, 5, f"dot {style}", f"mean {write_points(versus.mean)}")
-    drawing.text(0, y + 4, shorten(row.title), "name")
+    name = wrap(row.title, _NAME, max_lines=2, placeholder="…")
+    for line, below in zip(name, (4,) if len(name) == 1 else (-3, 11), strict=True):
+        drawing.text(0, y + below, line, "name")
     seeds = f"{versus.seeds_won} of {len(versus.seeds)} ahead"
     drawing.text(WIDTH, y - 3, f"{write_points(versus.mean)} points", "figure", "end")
     drawing.text(WIDTH, y + 11, seeds, "tick", "end")
@@ -187,7 +190,3 @@ def average(seeds: Sequence[Curve]) -> Curve:
     held = [dict(seed) for seed in seeds]
     epochs = sorted(set.intersection(*(set(seed) for seed in held))) if held else []
     return [(epoch, fmean(seed[epoch] for seed in held)) for epoch in epochs]
-
-
-def shorten(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"

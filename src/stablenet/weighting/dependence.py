@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol, get_args
 
 import torch
@@ -9,9 +10,9 @@ from torch import Tensor
 
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
-from stablenet.weighting.direct import DirectLabelPairs, DirectPairs, DirectSamePairs, weighted_covariance
+from stablenet.weighting.direct import ROWS_AT_ONCE, DirectLabelPairs, DirectPairs, DirectSamePairs, weighted_covariance
 from stablenet.weighting.forms import Form, centre_for, check_form, measure_weights
-from stablenet.weighting.gram import PRODUCTS_UP_TO, GramLabelPairs, GramPairs, GramSamePairs, label_gram_of
+from stablenet.weighting.gram import PRODUCTS_UP_TO, GramLabelPairs, GramPairs, add, label_gram_of
 
 Method = Literal["auto", "direct", "gram"]
 
@@ -76,9 +77,21 @@ def prepare_pairs(u: Tensor, form: Form, method: Method, evaluations: int) -> St
 
 def prepare_same_pairs(u: Tensor, form: Form, method: Method, evaluations: int) -> Statistic:
     """The feature-pair statistic of u (n, m, q) that pairs functions of the same number only (published code)."""
-    if choose_method(u[..., :1], method, evaluations) == "direct":
+    if len(u) <= ROWS_AT_ONCE and choose_method(u[..., :1], method, evaluations) == "direct":
         return DirectSamePairs(u, form)
-    return GramSamePairs(u, form)
+    return SamePairs([prepare_pairs(part, form, method, evaluations) for part in u.split(1, 2)])
+
+
+class SamePairs:
+    """2·Σ_a D_a over the functions a, one after the other: the value of `DirectSamePairs`."""
+
+    def __init__(self, parts: Sequence[Statistic]) -> None:
+        self._parts = parts
+
+    def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """w: (n,).   Returns the value, a scalar, and its gradient (n,)."""
+        values, gradients = zip(*(part.value_and_gradient(w) for part in self._parts), strict=True)
+        return 2 * add(list(values)), 2 * add(list(gradients))
 
 
 def prepare_label_pairs(u: Tensor, labels: Tensor, form: Form, method: Method) -> Statistic:

@@ -1,4 +1,4 @@
-"""The statistic by its definition: the (m·q)² covariance matrix. The cheaper way where n > m·q."""
+"""The statistic by its definition, from the (m·q)² covariance matrix itself. The cheaper way where n > m·q."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class DirectPairs(DirectBlocks):
 class DirectSamePairs:
     """Σ_a Σ_{i≠j} cov(u_ia, u_ja)² and its gradient: functions of the same number only, each ordered pair counted.
 
-    u: (n, m, q).   Each evaluation costs 2·n·m²·q multiply-adds, for all functions at once.
+    The q matrices of m² numbers are formed at once, from products of the size of u: for at most `ROWS_AT_ONCE` rows.
+    u: (n, m, q).   Each evaluation costs 2·n·m²·q multiply-adds.
     """
 
     def __init__(self, u: Tensor, form: Form) -> None:

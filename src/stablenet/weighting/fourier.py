@@ -22,7 +22,7 @@ class FourierFunctions:
     omega: (m, q) frequencies, standard normal (divided by the bandwidth when applied).
     phase: (m, q) uniform on [0, 2π).
     columns: (m,) indices of the features that enter, or None for all of them.
-    Several draws stand in one of these, with more dimensions in front: see `stack_functions`.
+    Several draws can stand in one of these, see `stack_functions`.
     """
 
     omega: Tensor
@@ -58,13 +58,9 @@ def draw_fourier_functions(
 
 
 def stack_functions(draws: Sequence[FourierFunctions]) -> FourierFunctions:
-    """Several draws as one, to be applied at once: omega and phase (draws, 1, m, q), columns (draws, m)."""
-    columns = [draw.columns for draw in draws if draw.columns is not None]
-    return FourierFunctions(
-        torch.stack([draw.omega for draw in draws]).unsqueeze(1),
-        torch.stack([draw.phase for draw in draws]).unsqueeze(1),
-        torch.stack(columns) if columns else None,
-    )
+    """Several draws for all features as one, to be applied at once: omega and phase (draws, 1, m, q)."""
+    omega, phase = (torch.stack(parts).unsqueeze(1) for parts in zip(*((d.omega, d.phase) for d in draws), strict=True))
+    return FourierFunctions(omega, phase)
 
 
 def standardize(z: Tensor) -> Tensor:
@@ -113,21 +109,17 @@ def apply_fourier_functions(
 
     Two variants of the published code: with_sine gives √(2/q)·[cos, sin], hence (n, m', 2q); scale_phases first
     maps the angles, per sample and function, linearly onto [0, π/2] across the features.
-    Of several draws all are applied: (draws, n, m', q).
+    Several draws give (draws, n, m', q).
     """
+    if functions.columns is not None:
+        z = z[:, functions.columns]
     scale = median_distance(z, BANDWIDTH_POINTS) if bandwidth == "median" else float(bandwidth)
-    x = take_columns(z / scale, functions.columns)
-    angle = x.unsqueeze(-1) * functions.omega + functions.phase
+    angle = (z / scale).unsqueeze(-1) * functions.omega + functions.phase
     if scale_phases:
         angle = _scale_across_features(angle)
     if with_sine:
         return torch.cat([angle.cos(), angle.sin()], -1) * math.sqrt(2 / functions.omega.shape[-1])
     return math.sqrt(2) * angle.cos()
-
-
-def take_columns(z: Tensor, columns: Tensor | None) -> Tensor:
-    """The columns (m',) of z (n, m), or those of several draws (draws, m'): (n, m') or (draws, n, m')."""
-    return z if columns is None else z.mT[columns].mT
 
 
 def _scale_across_features(angle: Tensor) -> Tensor:

@@ -94,18 +94,6 @@ class GramPairs:
         return half * value, pull_back(a, (2 * half) * (m_d - a.c * g), (-4 * a.c * half) * add(slopes), self.form)
 
 
-class GramSamePairs:
-    """2·Σ_a D_a over the functions a of u (n, m, q): see `direct.DirectSamePairs`, whose value it is."""
-
-    def __init__(self, u: Tensor, form: Form) -> None:
-        self._parts = [GramPairs(part, form) for part in u.split(1, 2)]
-
-    def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """w: (n,).   Returns the value, a scalar, and its gradient (n,)."""
-        values, gradients = zip(*(part.value_and_gradient(w) for part in self._parts), strict=True)
-        return 2 * add(list(values)), 2 * add(list(gradients))
-
-
 def add(parts: list[Tensor]) -> Tensor:
     """The sum of one or more tensors."""
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)

@@ -22,13 +22,12 @@ from stablenet.weighting.fourier import (
     draw_fourier_functions,
     stack_functions,
     standardize,
-    take_columns,
 )
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.share import doubt, unit_functions, unit_labels
 from stablenet.weighting.solver import Solution, solve_weights
 
-NUMBERS_AT_ONCE = 2**17  # angles of several draws: so few that launches cost more than the work itself
+ANGLES_AT_ONCE = 2**17  # of several draws: so few that their launches cost more than the work
 
 
 def solve_problem(
@@ -44,12 +43,21 @@ def solve_problem(
         draw = draw_statistics(rows, labels, settings, generator)
         if settings.chance and labels is not None:
             ones = rows.new_ones(len(rows), dtype=settings.working_dtype(rows.device))
-            share = sum(float(part.value_and_gradient(ones)[0]) for part in draw(0))
+            first = draw(0)
+            share = sum(float(part.value_and_gradient(ones)[0]) for part in first)
+            draw = begin_with(first, draw)
             settings = replace(settings, penalty=settings.penalty + settings.chance * doubt(labels, share))
         if settings.tolerance is None:
             return solve_weights(draw, fixed, size, settings)
         kept = labels if settings.totals == "classes" and labels is not None and labels.ndim == 1 else None
         return solve_to_tolerance(draw, fixed, size, settings, None if kept is None else kept[fixed.numel() :])
+
+
+def begin_with(
+    first: Sequence[Statistic], draw: Callable[[int], Sequence[Statistic]]
+) -> Callable[[int], Sequence[Statistic]]:
+    """`draw`, without drawing step 0 again."""
+    return lambda step: draw(step) if step else first
 
 
 def draw_statistics(
@@ -60,33 +68,42 @@ def draw_statistics(
     labels: (n,) integers or (n, C) columns; needed when label pairs are on.
     """
     z = standardize(z) if settings.scaling == "standard" else z
-    if settings.redraw == "step":
+    linear = settings.num_functions == 0
+    if settings.redraw == "step" and not linear:
         return Redrawn(z, labels, settings, generator)
-    (u,) = fourier_rows(z, settings, generator)
+    u = z.unsqueeze(-1) if linear else fourier_rows(z, settings, draw_functions(z.shape[1], settings, generator))
     once = prepare_statistics(u, labels, settings)
     return lambda step: once
 
 
 class Redrawn:
-    """New functions for every inner step, asked for in order. Those of several steps are applied at once.
+    """The statistics of inner steps that have functions of their own.
 
-    For few features that spares most launches; those of many are applied alone.
+    In a small problem the functions of several steps are applied at once, which spares launches.
     """
 
     def __init__(
         self, z: Tensor, labels: Tensor | None, settings: WeightingSettings, generator: torch.Generator
     ) -> None:
         self._z, self._labels, self._settings, self._generator = z, labels, settings, generator
-        numbers = z.numel() * max(1, int(settings.num_functions))
-        self._at_once = max(1, NUMBERS_AT_ONCE // numbers)
-        self._drawn: Tensor
+        angles = z.numel() * max(1, int(settings.num_functions))
+        self._at_once = max(1, ANGLES_AT_ONCE // angles) if settings.num_functions >= 1 else 1
+        self._steps, self._rows = range(0), z  # which have been drawn together, and their Fourier features
 
     def __call__(self, step: int) -> Sequence[Statistic]:
-        place = step % self._at_once
-        if place == 0:
-            draws = min(self._at_once, self._settings.steps + 1 - step)
-            self._drawn = fourier_rows(self._z, self._settings, self._generator, draws)
-        return prepare_statistics(self._drawn[place], self._labels, self._settings)
+        if self._at_once == 1:
+            return self._prepare(fourier_rows(self._z, self._settings, self._draw()))
+        if step not in self._steps:
+            self._steps = range(step, max(step + 1, min(step + self._at_once, self._settings.steps + 1)))
+            functions = stack_functions([self._draw() for _ in self._steps])
+            self._rows = fourier_rows(self._z, self._settings, functions)
+        return self._prepare(self._rows[step - self._steps.start])
+
+    def _draw(self) -> FourierFunctions:
+        return draw_functions(self._z.shape[1], self._settings, self._generator)
+
+    def _prepare(self, u: Tensor) -> Sequence[Statistic]:
+        return prepare_statistics(u, self._labels, self._settings)
 
 
 def draw_functions(width: int, settings: WeightingSettings, generator: torch.Generator) -> FourierFunctions:
@@ -100,11 +117,8 @@ def draw_functions(width: int, settings: WeightingSettings, generator: torch.Gen
     )
 
 
-def fourier_rows(z: Tensor, settings: WeightingSettings, generator: torch.Generator, draws: int = 1) -> Tensor:
-    """Fourier features of z (n, m), drawn so many times; constant columns stay out. Returns (draws, n, m', q')."""
-    if settings.num_functions == 0:
-        return z.unsqueeze(-1).expand(draws, *z.shape, 1)
-    functions = stack_functions([draw_functions(z.shape[1], settings, generator) for _ in range(draws)])
+def fourier_rows(z: Tensor, settings: WeightingSettings, functions: FourierFunctions) -> Tensor:
+    """Fourier features of z (n, m), constant columns left out: (n, m', q'), of several draws (draws, n, m', q')."""
     u = apply_fourier_functions(
         z,
         functions,
@@ -114,8 +128,8 @@ def fourier_rows(z: Tensor, settings: WeightingSettings, generator: torch.Genera
     )
     if settings.scaling != "standard":
         return u
-    kept = take_columns(z, functions.columns).any(-2, keepdim=True).unsqueeze(-1)
-    return u * kept.to(u.dtype)  # standardize made constant columns zero; cos would not
+    kept = z.any(0) if functions.columns is None else z.any(0)[functions.columns]
+    return u * kept.to(u.dtype)[:, None]  # standardize made constant columns zero; cos would not
 
 
 def prepare_statistics(u: Tensor, labels: Tensor | None, settings: WeightingSettings) -> list[Statistic]:

@@ -41,7 +41,7 @@ class WeightingSettings:
     bandwidth: float | str = 1.0  # σ, or "median": the median distance of each feature
     fourier: FourierMap = "cosine"  # "cosine-sine": √(2/q)·[cos, sin], one ω per function for all features
     scaling: Scaling = "standard"  # σ = 1 means something only on features of unit scale
-    redraw: Redraw = "batch"  # new functions per batch, or per inner step (no precomputation is possible then)
+    redraw: Redraw = "batch"  # new functions per batch, or per inner step (nothing else can be prepared ahead then)
 
     # The objective
     form: Form = "covariance"  # zero for independent features under any weights; see forms.py
