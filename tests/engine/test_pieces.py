@@ -155,3 +155,15 @@ def test_less_than_an_effective_sample_is_told_apart_by_the_loss():
 
     assert rank(0.912, 0.29) > rank(0.915, 0.47)
     assert rank(0.94, 0.47) > rank(0.915, 0.29)
+
+
+def test_what_uses_the_context_ranks_lower_by_what_it_gains_from_it():
+    def rank(plain, weighted, **judged):
+        figures = {"weighted_accuracy": weighted, "weighted_loss": 0.7, "weighted_count": 100.0}
+        return validation_rank({"validation": {"accuracy": plain, "loss": 0.9, **figures}, **judged})
+
+    judged = {"judged": {"context_use": 4.0}}
+    assert rank(0.90, 0.56) == (0.56, -0.7)
+    assert rank(0.90, 0.56, **judged)[0] == pytest.approx(0.22)
+    assert rank(0.30, 0.56, **judged)[0] == pytest.approx(0.30)
+    assert rank(0.95, 0.90, **judged) > rank(0.30, 0.31)  # trained, and not quite free of the context

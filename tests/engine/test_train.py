@@ -368,6 +368,60 @@ def test_offsets_are_those_of_the_first_stage_and_stay_out_of_validation(tmp_pat
     assert epochs(run)[-1]["validation"]["loss"] == pytest.approx(float(cross_entropy(logits, held.y)), rel=1e-4)
 
 
+@pytest.fixture
+def found_uses(monkeypatch):
+    """What is found of the use of the context, epoch by epoch; and what it was asked with."""
+    seen = []
+
+    def set_uses(*uses):
+        def context_use(plain, weighted, effective):
+            seen.append((plain, weighted, effective))
+            return uses[(len(seen) - 1) % len(uses)]
+
+        monkeypatch.setattr("stablenet.algorithms.stablenet.context_use", context_use)
+        return seen
+
+    return set_uses
+
+
+def test_offsets_are_halved_where_the_network_answers_against_the_context(tmp_path, found_uses):
+    plain = tiny_run(tmp_path / "plain", "stablenet")
+    seen = found_uses(-4.0, 5.0, -6.0)
+    run = tiny_run(tmp_path / "run", "stablenet")
+    names = ("accuracy", "weighted_accuracy", "weighted_count")
+    assert seen == [tuple(record["validation"][name] for name in names) for record in epochs(run)]
+    assert [record.get("judged") for record in epochs(run)] == [
+        {"context_use": -4.0, "offsets_left": 0.5},
+        {"context_use": 5.0},
+        {"context_use": -6.0, "offsets_left": 0.25},
+    ]
+    assert epochs(run)[0]["train"] == epochs(plain)[0]["train"]  # the epoch before is as it was
+    assert epochs(run)[1]["train"] != epochs(plain)[1]["train"]
+
+
+@pytest.mark.parametrize("setting", ["validation=plain", "preset=paper", "overrides.pairs=features"])
+def test_only_weights_against_the_label_can_judge(tmp_path, found_uses, setting):
+    seen = found_uses(-4.0)
+    run = tiny_run(tmp_path / "run", "stablenet", f"method.parameters.{setting}")
+    assert not seen
+    assert all("judged" not in record for record in epochs(run))
+
+
+def test_without_offsets_nothing_is_halved_and_epochs_are_judged(tmp_path, found_uses):
+    found_uses(-4.0, 3.4, 3.6)
+    run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.offset=0.0")
+    assert [record.get("judged") for record in epochs(run)] == [{"context_use": -4.0}, None, {"context_use": 3.6}]
+
+
+def test_halved_offsets_survive_an_interruption(tmp_path, found_uses):
+    found_uses(-4.0)
+    whole = tiny_run(tmp_path / "whole", "stablenet")
+    with pytest.raises(Interrupted):
+        tiny_run(tmp_path / "run", "stablenet", watcher=StopAt(9))  # in the second epoch, with half the offsets
+    resumed = tiny_run(tmp_path / "run", "stablenet", resume=True)
+    assert read(resumed.path) == read(whole.path)
+
+
 def test_components_are_those_of_all_taps(tmp_path):
     run = tiny_run(
         tmp_path / "run", "stablenet", "method.parameters.components=3", "train.epochs=1", "train.milestones=[]"

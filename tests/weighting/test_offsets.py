@@ -186,6 +186,20 @@ def test_the_store_gives_the_offsets_of_one_joint_solve():
     assert torch.equal(store.eval()(torch.arange(3)), torch.zeros(3, 3))
 
 
+def test_weakened_offsets_stay_weak():
+    z, y = told_by_features(dtype=torch.float32)
+    store = DatasetOffsets(400, 3, strength=0.5, storage=torch.float32)
+    store.collect(torch.arange(400), z, y)
+    values = store.solve().values
+    assert (store.weaken(), store.weaken(0.25)) == (0.5, 0.125)
+    torch.testing.assert_close(store(torch.arange(400)), 0.0625 * values)
+    other = DatasetOffsets(400, 3, strength=0.5, storage=torch.float32)
+    other.load_state_dict(copy.deepcopy(store.state_dict()))
+    other.collect(torch.arange(400), z, y)
+    other.solve()
+    torch.testing.assert_close(other(torch.arange(400)), 0.0625 * values)
+
+
 def test_the_store_knows_components():
     z, y = told_by_features(dtype=torch.float32)
     store = DatasetOffsets(400, 3, components=2, storage=torch.float32)

@@ -141,6 +141,13 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         """How much every row of the validation part counts where epochs are ranked, (n,); None counts all alike."""
         return None
 
+    def judge(self, validation: Mapping[str, Any]) -> dict[str, float]:
+        """Called after every epoch with the figures of its source validation.
+
+        What it returns goes into the records and says that the method found fault with the epoch: `validation_rank`.
+        """
+        return {}
+
     def check_processes(self, number: int) -> None:
         """Refuse several processes where the method was written for one."""
         if number > 1 and not self.several_processes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, Solution, StableWeighting, effective_sample_size
 from stablenet.weighting.dataset import PRETRAINED_PENALTY, RAMP
+from stablenet.weighting.judge import CLEAR, context_use
 from stablenet.weighting.offsets import BESIDE_WEIGHTS, PRETRAINED_COMPONENTS, check_components
 
 SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
@@ -35,12 +37,14 @@ class StableNetSettings:
     ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to that.
     offset: with solve="dataset", how much of what shallow features tell of the label is added to the logits in
         training (`solve_offsets`); None takes 0, for `recommended` 0.5 beside weights and 1 in their place, unless the
-        first tap is the last layer.
+        first tap is the last layer. Halved after an epoch whose source validation shows that the network answers
+        against the context (`context_use`; not with validation="plain").
     components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
         None takes 0, for `recommended` on a pretrained body `PRETRAINED_COMPONENTS`.
     validation: with solve="dataset", epochs are ranked by source validation under weights that are solved for the
         validation samples as for training, because plain accuracy there prefers a network that uses the context;
-        "plain" ranks by that nevertheless. Plain figures are recorded in both cases.
+        "plain" ranks by that nevertheless. Plain figures are recorded in both cases. Where the two differ beyond
+        chance, the network uses the context, and the epoch ranks lower by the difference.
     overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's, and the penalty of
         `recommended` is larger for a pretrained body (`PRETRAINED_PENALTY`).
     """
@@ -196,6 +200,19 @@ class StableNet(Algorithm[StableNetSettings]):
         if self._judging is None or bool((self._judging.handed == 1).all()):  # ones are plain figures, bit for bit
             return None
         return self._judging.handed
+
+    def judge(self, validation: Mapping[str, Any]) -> dict[str, float]:
+        """Say where the network clearly uses the context; where it answers against it, the offsets are halved."""
+        weighted = self._judging is not None and self._judging.settings.pairs == "labels"
+        if not weighted or "weighted_accuracy" not in validation:
+            return {}
+        use = context_use(validation["accuracy"], validation["weighted_accuracy"], validation["weighted_count"])
+        if abs(use) <= CLEAR:
+            return {}
+        told = {"context_use": use}
+        if use < 0 and self.offsets is not None:
+            told["offsets_left"] = self.offsets.weaken()
+        return told
 
     def _read(self, weighting: DatasetWeighting, samples: TrainingSet) -> None:
         """Features of all samples, by the network as it is, without augmentation and dropout."""

@@ -62,6 +62,9 @@ class Bar(Watcher):
         told = f"{validation['accuracy']:.1%}" if validation else "none"
         train = describe_figures(record["train"])
         self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {told}", highlight=False)
+        if left := record.get("judged", {}).get("offsets_left"):
+            why = "held-out samples are answered against their context"
+            self._console.print(f"           {why}: {left:.0%} of the offsets are left", highlight=False)
 
     def end(self) -> None:
         if self._task is not None:

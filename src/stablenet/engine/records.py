@@ -11,15 +11,19 @@ def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
 
     Both under the weights of the validation samples where the method has such (`Algorithm.validation_weights`); an
     accuracy is then known to one effective sample, and what differs by less is told apart by the loss.
+    Where the method finds that plain and weighted accuracy differ beyond chance (`Algorithm.judge`), the difference is
+    taken off: what weights have not undone of it is about as much.
     Of equal ranks the earlier epoch is the better one. Without a validation part the latest epoch is the best.
     """
     validation = record["validation"]
     if validation is None:
         return float(record["epoch"]), 0.0
+    plain = float(validation["accuracy"])
     if "weighted_accuracy" not in validation:
-        return float(validation["accuracy"]), -float(validation["loss"])
-    count = float(validation["weighted_count"])
-    return round(count * validation["weighted_accuracy"]) / count, -float(validation["weighted_loss"])
+        return plain, -float(validation["loss"])
+    weighted, count = float(validation["weighted_accuracy"]), float(validation["weighted_count"])
+    fault = abs(plain - weighted) if record.get("judged") else 0.0
+    return round(count * weighted) / count - fault, -float(validation["weighted_loss"])
 
 
 def find_best(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -169,14 +169,17 @@ class Training:
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
         self._timing.end_epoch(position.epoch, position.step)
+        figures = self._validate(validation) if validation else None
         record = {
             "kind": "epoch",
             "epoch": position.epoch,
             "step": position.step,
             "learning_rate": rate,
             "train": self._totals.means(),
-            "validation": self._validate(validation) if validation else None,
+            "validation": figures,
         }
+        if figures and (judged := session.algorithm.judge(figures)):
+            record["judged"] = judged
         self._record(record)
         self._keep_models(record)
         self._ask_oracle()

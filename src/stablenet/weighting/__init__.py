@@ -4,6 +4,7 @@ from stablenet.weighting.dataset import DatasetWeighting, solve_dataset
 from stablenet.weighting.dependence import dependence_matrix, label_dependence, pairwise_dependence
 from stablenet.weighting.fourier import random_fourier_features, standardize
 from stablenet.weighting.inputs import pool_maps
+from stablenet.weighting.judge import context_use
 from stablenet.weighting.module import StableWeighting
 from stablenet.weighting.offsets import DatasetOffsets, Offsets, solve_offsets
 from stablenet.weighting.presets import PRESETS
@@ -18,6 +19,7 @@ __all__ = [
     "Solution",
     "StableWeighting",
     "WeightingSettings",
+    "context_use",
     "dependence_matrix",
     "effective_sample_size",
     "label_dependence",

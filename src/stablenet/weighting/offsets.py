@@ -18,6 +18,9 @@ features name the object more than the context. There the few components in whic
 products, stand for the context (`components`): they show the style and less of the object, and are trusted whole.
 Labels that features do not predict leave every offset at zero. Where features tell nearly everything they name the
 object, or nothing would be left to learn: as U goes from 1 − `LEFT` to 1 the offsets fade to none.
+
+Offsets can go too far, beside weights above all, and most where labels are noisy: the network then answers against the
+context. Held-out source samples show it (`context_use`), and `DatasetOffsets.weaken` is the remedy.
 """
 
 from __future__ import annotations
@@ -159,6 +162,7 @@ class DatasetOffsets(SampleStore):
     """
 
     offsets: Tensor
+    left: Tensor  # what `weaken` has left of the strength
 
     def __init__(
         self,
@@ -176,12 +180,20 @@ class DatasetOffsets(SampleStore):
         check_components(components)
         self.strength, self.components, self.seed = strength, components, seed
         self.register_buffer("offsets", torch.zeros(num_samples, num_classes))
+        self.register_buffer("left", torch.ones(()))
 
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:
         """The offsets (B, C) of the samples with these indices (B,); zeros in `eval()`."""
         found = self.offsets[index.to(self.offsets.device)]
         return found if self.training else torch.zeros_like(found)
+
+    @torch.no_grad()
+    def weaken(self, factor: float = 0.5) -> float:
+        """Multiply the offsets, also of later solves, by the factor. Returns what is left of the strength, 0 to 1."""
+        self.left *= factor
+        self.offsets *= factor
+        return float(self.left)
 
     @torch.no_grad()
     def solve(self) -> Offsets:
@@ -193,7 +205,7 @@ class DatasetOffsets(SampleStore):
         assert labels is not None
         solution = solve_offsets(z, labels, self.offsets.shape[1], components=self.components, seed=self.seed)
         self.offsets.zero_()
-        self.offsets[chosen] = self.strength * solution.values
+        self.offsets[chosen] = self.strength * self.left * solution.values
         self._forget()
         return solution
 
