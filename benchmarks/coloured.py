@@ -1,7 +1,7 @@
 """Coloured digits: small or large? A quarter of the labels is wrong, and the colour goes with the label.
 
     python -m benchmarks.coloured DATA pictures      # DATA: a folder with MNIST's files
-    stablenet bench run results/coloured/table.toml --seeds 3 --root pictures
+    stablenet bench run results/coloured/table.toml --seeds 8 --root pictures
 
 Writes `train/` and `abroad/` with a folder for each class, 0 (digits 0 to 4) and 1 (5 to 9), as image files. In
 training red and green tell the label nine times in ten, the digit three times in four; abroad the colours are swapped.
@@ -19,18 +19,18 @@ from PIL import Image
 from stablenet.data.sources.mnist import read_digit_rows, read_digits
 
 TRAIN, ABROAD = 2500, 1000
-WRONG = 0.25  # share of labels that the digit does not have
+WRONG = 0.25  # share of labels that the digit does not have, unless told otherwise
 AGREES = {"train": 0.9, "abroad": 0.1}  # share of images whose colour is the label's
 
 
-def draw(data: Path, out: Path, seed: int = 0) -> None:
+def draw(data: Path, out: Path, wrong: float = WRONG, seed: int = 0) -> None:
     """The same images for the same seed."""
     rows, rng = read_digit_rows(data), np.random.default_rng(seed)
     digits, values = read_digits(data), rows["label"].to_numpy()
     chosen = rng.permutation(np.flatnonzero((rows["subset"] == "train").to_numpy()))[: TRAIN + ABROAD]
     for number, row in enumerate(chosen):
         domain = "train" if number < TRAIN else "abroad"
-        label = int(values[row] >= 5) ^ int(rng.random() < WRONG)
+        label = int(values[row] >= 5) ^ int(rng.random() < wrong)
         colour = label if rng.random() < AGREES[domain] else 1 - label
         pixels = np.zeros((28, 28, 3), np.uint8)
         pixels[..., colour] = digits[row]
@@ -43,8 +43,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--wrong", type=float, default=WRONG, help="share of wrong labels")
+    parser.add_argument("--seed", type=int, default=0, help="of digits, labels and colours")
     arguments = parser.parse_args()
-    draw(arguments.data, arguments.out)
+    draw(arguments.data, arguments.out, arguments.wrong, arguments.seed)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-# Standard errors: beyond them it is no chance. By argument; it changes the chosen epoch of no run published before it.
+# Standard errors: beyond them it is no chance. By argument; of the published runs on MNIST-M and PACS it changes the
+# chosen epoch of none, where 3 would of one.
 CLEAR = 3.5
 
 
