@@ -1,7 +1,7 @@
 """Coloured digits: small or large? A quarter of the labels is wrong, and the colour goes with the label.
 
     python -m benchmarks.coloured DATA pictures      # DATA: a folder with MNIST's files
-    stablenet bench run results/coloured/table.toml --seeds 8 --root pictures
+    stablenet bench run results/coloured/table.toml --methods erm,stablenet,stablenet-weights --seeds 8 --root pictures
 
 Writes `train/` and `abroad/` with a folder for each class, 0 (digits 0 to 4) and 1 (5 to 9), as image files. In
 training red and green tell the label nine times in ten, the digit three times in four; abroad the colours are swapped.
@@ -23,7 +23,7 @@ WRONG = 0.25  # share of labels that the digit does not have, unless told otherw
 AGREES = {"train": 0.9, "abroad": 0.1}  # share of images whose colour is the label's
 
 
-def draw(data: Path, out: Path, wrong: float = WRONG, seed: int = 0) -> None:
+def draw(data: Path, out: Path, *, wrong: float = WRONG, seed: int = 0) -> None:
     """The same images for the same seed."""
     rows, rng = read_digit_rows(data), np.random.default_rng(seed)
     digits, values = read_digits(data), rows["label"].to_numpy()
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--wrong", type=float, default=WRONG, help="share of wrong labels")
     parser.add_argument("--seed", type=int, default=0, help="of digits, labels and colours")
     arguments = parser.parse_args()
-    draw(arguments.data, arguments.out, arguments.wrong, arguments.seed)
+    draw(arguments.data, arguments.out, wrong=arguments.wrong, seed=arguments.seed)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def test_what_uses_the_context_ranks_lower_by_what_it_gains_from_it():
         return validation_rank({"validation": {"accuracy": plain, "loss": 0.9, **figures}, **judged})
 
     judged = {"judged": {"context_use": 4.0}}
-    assert rank(0.90, 0.56) == (0.56, -0.7)
+    assert rank(0.90, 0.56) == rank(0.90, 0.56, judged={"other": 1.0}) == (0.56, -0.7)
     assert rank(0.90, 0.56, **judged)[0] == pytest.approx(0.22)
     assert rank(0.30, 0.56, **judged)[0] == pytest.approx(0.30)
     assert rank(0.95, 0.90, **judged) > rank(0.30, 0.31)  # trained, and not quite free of the context

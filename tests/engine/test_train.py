@@ -12,7 +12,7 @@ from stablenet.algorithms.stablenet import StableNetSettings
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine import parts, state
 from stablenet.engine.interrupts import Interrupted
-from stablenet.engine.records import validation_rank
+from stablenet.engine.records import find_best, validation_rank
 from stablenet.engine.runs import load_run
 from stablenet.engine.session import begin_again
 from stablenet.engine.stepping import EngineStepper
@@ -413,6 +413,35 @@ def test_without_offsets_nothing_is_halved_and_epochs_are_judged(tmp_path, found
     assert [record.get("judged") for record in epochs(run)] == [{"context_use": -4.0}, None, {"context_use": 3.6}]
 
 
+def test_the_chosen_epoch_is_one_that_does_without_the_context(tmp_path, monkeypatch):
+    told = iter([(0.90, 0.56), (0.55, 0.53), (0.10, 0.56)])  # with the context, without it, against it
+
+    def evaluate(*arguments):
+        plain, weighted = next(told)
+        weighted_figures = {"weighted_accuracy": weighted, "weighted_loss": 0.7, "weighted_count": 88.0}
+        return {"accuracy": plain, "loss": 0.7, **weighted_figures}
+
+    monkeypatch.setattr("stablenet.engine.train.evaluate_loader", evaluate)
+    run = tiny_run(tmp_path / "run", "stablenet", keep_epochs=True)
+    assert run.records[-1]["best_epoch"] == find_best(run.records)["epoch"] == 2
+    assert read(run.path, "best.safetensors") == read(run.path, "epoch-0002.safetensors")
+    assert [set(record.get("judged", {})) for record in epochs(run)] == [
+        {"context_use"},
+        set(),
+        {"context_use", "offsets_left"},
+    ]
+
+
+def test_offsets_that_are_none_are_not_halved(tmp_path, found_uses, monkeypatch):
+    def learn_nothing(z, y, classes, fold):
+        return z.new_zeros(len(y), classes), 9.0, 1.0
+
+    monkeypatch.setattr("stablenet.weighting.offsets.cross_fit", learn_nothing)
+    found_uses(-4.0)
+    run = tiny_run(tmp_path / "run", "stablenet")
+    assert [record["judged"] for record in epochs(run)] == [{"context_use": -4.0}] * 3
+
+
 def test_halved_offsets_survive_an_interruption(tmp_path, found_uses):
     found_uses(-4.0)
     whole = tiny_run(tmp_path / "whole", "stablenet")
@@ -465,7 +494,7 @@ def test_epochs_are_ranked_under_weights_of_the_validation_samples(tmp_path):
     weighted, plain = (
         tiny_run(tmp_path / kind, "stablenet", f"method.parameters.validation={kind}") for kind in ("weighted", "plain")
     )
-    assert read(weighted.path, "last.safetensors") == read(plain.path, "last.safetensors")  # training does not know
+    assert read(weighted.path, "last.safetensors") == read(plain.path, "last.safetensors")  # few samples: as before
     for found, other in zip(epochs(weighted), epochs(plain), strict=True):
         assert found["validation"]["accuracy"] == other["validation"]["accuracy"]
         assert found["validation"]["weighted_loss"] != found["validation"]["loss"]

@@ -193,6 +193,8 @@ def test_weakened_offsets_stay_weak():
     values = store.solve().values
     assert (store.weaken(), store.weaken(0.25)) == (0.5, 0.125)
     torch.testing.assert_close(store(torch.arange(400)), 0.0625 * values)
+    with pytest.raises(UserError, match="a factor from 0 to 1, got -1"):
+        store.weaken(-1)
     other = DatasetOffsets(400, 3, strength=0.5, storage=torch.float32)
     other.load_state_dict(copy.deepcopy(store.state_dict()))
     other.collect(torch.arange(400), z, y)
@@ -206,6 +208,14 @@ def test_the_store_knows_components():
     store.collect(torch.arange(400), {"first": z[:, :2], "second": z[:, 2:]}, y)
     store.solve()
     assert torch.equal(store(torch.arange(400)), solve_offsets(z, y, components=2).values)
+
+
+def test_a_state_from_before_offsets_could_be_weakened_loads():
+    store = DatasetOffsets(5, 2)
+    state = {name: value for name, value in store.state_dict().items() if name != "left"}
+    store.weaken()
+    store.load_state_dict(state)
+    assert store.left == 1
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.uint8, torch.bool])

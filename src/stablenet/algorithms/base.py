@@ -135,16 +135,16 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         return {}
 
     def start_validation(self, validation_set: TrainingSet) -> None:
-        """Called once, before the first epoch, where the split has a validation part; nothing is trained on it."""
+        """Called once, before the first epoch, where the split has a validation part; its images are not trained on."""
 
     def validation_weights(self) -> Tensor | None:
         """How much every row of the validation part counts where epochs are ranked, (n,); None counts all alike."""
         return None
 
-    def judge(self, validation: Mapping[str, Any]) -> dict[str, float]:
-        """Called after every epoch with the figures of its source validation.
+    def after_validation(self, figures: Mapping[str, Any]) -> dict[str, float]:
+        """Called by all processes after every epoch with the figures of its source validation, where there is one.
 
-        What it returns goes into the records and says that the method found fault with the epoch: `validation_rank`.
+        A method may change how it goes on. What it returns, if anything, goes into the epoch's record as `judged`.
         """
         return {}
 

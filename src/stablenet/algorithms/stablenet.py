@@ -37,14 +37,14 @@ class StableNetSettings:
     ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to that.
     offset: with solve="dataset", how much of what shallow features tell of the label is added to the logits in
         training (`solve_offsets`); None takes 0, for `recommended` 0.5 beside weights and 1 in their place, unless the
-        first tap is the last layer. Halved after an epoch whose source validation shows that the network answers
+        first tap is the last layer. Halved after every epoch whose source validation shows that the network answers
         against the context (`context_use`; not with validation="plain").
     components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
         None takes 0, for `recommended` on a pretrained body `PRETRAINED_COMPONENTS`.
     validation: with solve="dataset", epochs are ranked by source validation under weights that are solved for the
         validation samples as for training, because plain accuracy there prefers a network that uses the context;
-        "plain" ranks by that nevertheless. Plain figures are recorded in both cases. Where the two differ beyond
-        chance, the network uses the context, and the epoch ranks lower by the difference.
+        "plain" ranks by that nevertheless. Plain figures are recorded in both cases. Where the two
+        clearly differ (`context_use`), the network uses the context, and the epoch ranks lower by the difference.
     overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's, and the penalty of
         `recommended` is larger for a pretrained body (`PRETRAINED_PENALTY`).
     """
@@ -201,16 +201,16 @@ class StableNet(Algorithm[StableNetSettings]):
             return None
         return self._judging.handed
 
-    def judge(self, validation: Mapping[str, Any]) -> dict[str, float]:
+    def after_validation(self, figures: Mapping[str, Any]) -> dict[str, float]:
         """Say where the network clearly uses the context; where it answers against it, the offsets are halved."""
         weighted = self._judging is not None and self._judging.settings.pairs == "labels"
-        if not weighted or "weighted_accuracy" not in validation:
+        if not weighted or "weighted_accuracy" not in figures:
             return {}
-        use = context_use(validation["accuracy"], validation["weighted_accuracy"], validation["weighted_count"])
-        if abs(use) <= CLEAR:
+        use = context_use(figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"])
+        if not abs(use) > CLEAR:
             return {}
         told = {"context_use": use}
-        if use < 0 and self.offsets is not None:
+        if use < 0 and self.offsets is not None and bool(self.offsets.offsets.any()):
             told["offsets_left"] = self.offsets.weaken()
         return told
 

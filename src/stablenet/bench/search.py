@@ -20,7 +20,7 @@ from stablenet.bench.scan import NOT_EVALUATED
 from stablenet.bench.spaces import draw_trial, find_space
 from stablenet.bench.tables import Column, Row, Table
 from stablenet.engine.folder import FINISHED
-from stablenet.engine.records import find_best
+from stablenet.engine.records import find_best, validation_rank
 from stablenet.engine.runs import load_run
 from stablenet.errors import UserError
 
@@ -149,7 +149,7 @@ def _read_score(path: Path) -> float | None:
     best = find_best(run.records)
     if best is None:
         raise UserError(f"the run {path} has no validation part: a search needs one to score its trials")
-    return 100 * float(best["validation"]["accuracy"])
+    return 100 * validation_rank(best)[0]
 
 
 def _describe(found: Found, settings: SearchSettings) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _describe(found: Found, settings: SearchSettings) -> dict[str, Any]:
     return {
         "values": found.best.values,
         "score": found.best.score,
-        "scored_by": "mean over runs of the best source validation accuracy",
+        "scored_by": "mean over runs of the best source validation, as it ranks epochs",
         "budget": settings.budget,
         "seeds": list(settings.seeds),
         "draw": settings.draw,

@@ -61,10 +61,8 @@ class Bar(Watcher):
         validation = record["validation"]
         told = f"{validation['accuracy']:.1%}" if validation else "none"
         train = describe_figures(record["train"])
+        told += describe_judged(record.get("judged", {}))
         self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {told}", highlight=False)
-        if left := record.get("judged", {}).get("offsets_left"):
-            why = "held-out samples are answered against their context"
-            self._console.print(f"           {why}: {left:.0%} of the offsets are left", highlight=False)
 
     def end(self) -> None:
         if self._task is not None:
@@ -97,6 +95,14 @@ class Bar(Watcher):
 def _is_first() -> bool:
     """Of several processes that torchrun started, the one that speaks."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def describe_judged(judged: dict[str, float]) -> str:
+    """What a method found in an epoch's validation, to stand behind its figure; mostly nothing."""
+    if "context_use" not in judged:
+        return ""
+    left = f", {judged['offsets_left']:.3g} of the offsets left" if "offsets_left" in judged else ""
+    return f" (answers {'with' if judged['context_use'] > 0 else 'against'} the context{left})"
 
 
 def describe_figures(values: dict[str, float]) -> str:

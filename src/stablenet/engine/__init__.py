@@ -26,8 +26,8 @@ RECORDS, by "kind":
             weighted_accuracy, weighted_loss, weighted_count (effective samples) where the method weighs the validation
             samples: they rank the epochs then},
             or null where the split has no validation part; per_domain only for up to 20 domains;
-            judged, what a method found fault with (StableNet: context_use, in standard errors, and offsets_left, 0
-            to 1, where they were halved)
+            judged, what the method found, where it found something (StableNet: context_use, see there, and
+            offsets_left, 0 to 1, where they were halved)
     averaging  with `train.averaging=swad`, every `train.swad.every` steps: step, epoch, validation_loss, threshold,
             kept (first and last step averaged for certain, null before the window opens), ended
     averaged   at its end: epoch, step, first_step, last_step, converged (whether a window was found),

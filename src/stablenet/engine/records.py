@@ -11,8 +11,8 @@ def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
 
     Both under the weights of the validation samples where the method has such (`Algorithm.validation_weights`); an
     accuracy is then known to one effective sample, and what differs by less is told apart by the loss.
-    Where the method finds that plain and weighted accuracy differ beyond chance (`Algorithm.judge`), the difference is
-    taken off: what weights have not undone of it is about as much.
+    Where the network clearly uses the context (`context_use`), the difference of plain and weighted accuracy is taken
+    off, so that an epoch that does without it comes first, unless it is far worse.
     Of equal ranks the earlier epoch is the better one. Without a validation part the latest epoch is the best.
     """
     validation = record["validation"]
@@ -22,8 +22,9 @@ def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
     if "weighted_accuracy" not in validation:
         return plain, -float(validation["loss"])
     weighted, count = float(validation["weighted_accuracy"]), float(validation["weighted_count"])
-    fault = abs(plain - weighted) if record.get("judged") else 0.0
-    return round(count * weighted) / count - fault, -float(validation["weighted_loss"])
+    if "context_use" in record.get("judged", {}):
+        weighted -= abs(plain - weighted)
+    return round(count * weighted) / count, -float(validation["weighted_loss"])
 
 
 def find_best(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

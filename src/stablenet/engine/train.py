@@ -178,7 +178,7 @@ class Training:
             "train": self._totals.means(),
             "validation": figures,
         }
-        if figures and (judged := session.algorithm.judge(figures)):
+        if figures and (judged := session.algorithm.after_validation(figures)):
             record["judged"] = judged
         self._record(record)
         self._keep_models(record)

@@ -25,7 +25,9 @@ context. Held-out source samples show it (`context_use`), and `DatasetOffsets.we
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -159,6 +161,7 @@ class DatasetOffsets(SampleStore):
     strength: offsets are multiplied by it; beside weights that make context and label independent, whole offsets would
         remove the dependence twice.
     components: as in `solve_offsets`.
+    `weaken` them where the network comes to answer against the context, see `context_use`.
     """
 
     offsets: Tensor
@@ -191,9 +194,15 @@ class DatasetOffsets(SampleStore):
     @torch.no_grad()
     def weaken(self, factor: float = 0.5) -> float:
         """Multiply the offsets, also of later solves, by the factor. Returns what is left of the strength, 0 to 1."""
+        if not 0 <= factor <= 1:
+            raise UserError(f"offsets are weakened by a factor from 0 to 1, got {factor}")
         self.left *= factor
         self.offsets *= factor
         return float(self.left)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        whole = {f"{prefix}left": torch.ones(())}  # for states from before it could be less
+        super()._load_from_state_dict({**whole, **state_dict}, prefix, *args)
 
     @torch.no_grad()
     def solve(self) -> Offsets:
