@@ -1,7 +1,8 @@
 """How `recommended` trains, in anybody's loop: weights and offsets of the whole training set, solved before training.
 
 `StableCriterion` needs nothing but batches, and its weights are those of batches. This one has to know which sample is
-which. What it leaves to the loop is the choice of an epoch, which `stablenet train` makes under weights, too.
+which. What it leaves to the loop is the choice of an epoch, which `stablenet train` makes under weights, too, and the
+look at whether the network has come to answer against the context (`context_use`, then `criterion.offsets.weaken()`).
 """
 
 from __future__ import annotations
