@@ -304,6 +304,35 @@ def test_features_collected_over_epochs_are_those_of_both(disturbed, tmp_path):
     assert solves[1][0] == pytest.approx(solves[0][0], rel=1e-3)
 
 
+AGAINST = ("stablenet", PLAIN[0], TAPS, "train.log_every=1", "train.batch_size=10", "train.epochs=2")
+
+
+def train_against(folder):
+    """As if the network answered against the context after every epoch."""
+    from stablenet.algorithms import stablenet
+
+    found, stablenet.context_use = stablenet.context_use, lambda *figures: -9.0
+    try:
+        return tiny_run(folder, *AGAINST)
+    finally:
+        stablenet.context_use = found
+
+
+def train_two_against(rank, port, folder):
+    join_two(rank, port)
+    train_against(folder / "two")
+
+
+def test_both_halve_their_offsets(tmp_path):
+    one = train_against(tmp_path / "one")
+    assert await_two(start_two(train_two_against, tmp_path)) == [0, 0]
+    two = load_run(tmp_path / "two")
+    left = [[r["judged"]["offsets_left"] for r in run.records if r["kind"] == "epoch"] for run in (one, two)]
+    assert left[0] == left[1] == [0.5, 0.25]
+    losses = [[r["loss"] for r in run.records if r["kind"] == "step"] for run in (one, two)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
 @pytest.mark.slow
 def test_started_by_torchrun(tmp_path):
     """The command itself, with the paper's network."""
