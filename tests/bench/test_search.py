@@ -1,6 +1,7 @@
 """Search: equal budgets, source validation alone, chosen values in the record."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from stablenet.bench.cells import check_methods, make_run
 from stablenet.bench.perform import Outcome, perform
 from stablenet.bench.plan import Choice, make_plan
 from stablenet.bench.record import read_record
-from stablenet.bench.search import SearchSettings, draw_searches, search
+from stablenet.bench.search import SearchSettings, _read_score, draw_searches, search
 from stablenet.bench.spaces import draw_trial, find_space
 from stablenet.engine.files import read_lines
 from stablenet.errors import UserError
@@ -63,6 +64,15 @@ def test_a_search_trains_scores_and_records(bench, settings):
         assert (recorded["budget"], recorded["seeds"], len(recorded["trials"])) == (3, [0], 3)
     plan = make_plan(bench.table, bench.runs, Choice(columns=("most",), seeds=(0,), tuned=True))
     assert {run.run.hash for run in plan.runs} == {each.best.runs[0].hash for each in found}
+
+
+def test_a_trial_is_scored_by_what_ranks_its_epochs(tmp_path, monkeypatch):
+    (tmp_path / "config.json").touch()
+    weighted = {"weighted_accuracy": 0.625, "weighted_loss": 0.7, "weighted_count": 80.0}
+    epoch = {"kind": "epoch", "epoch": 1, "validation": {"accuracy": 0.9, "loss": 0.3, **weighted}}
+    run = SimpleNamespace(status={"state": "finished"}, records=[epoch])
+    monkeypatch.setattr("stablenet.bench.search.load_run", lambda path: run)
+    assert _read_score(tmp_path) == pytest.approx(62.5)  # not the plain 90 of a network that uses the context
 
 
 def test_the_target_is_never_looked_at(bench, settings):

@@ -3,12 +3,15 @@
 import subprocess
 import sys
 import time
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from tests.engine.tiny import SETTINGS
 from typer.testing import CliRunner
 
 from stablenet.cli.main import app
+from stablenet.cli.progress import Bar
 from stablenet.errors import UserError
 
 RUNNER = CliRunner()
@@ -28,6 +31,24 @@ def trained(tmp_path_factory):
     done = invoke("train", "--method", "stablenet", "--device", "cpu", "--runs", runs, *SETS)
     assert done.exit_code == 0
     return runs, done
+
+
+@pytest.mark.parametrize(
+    ("judged", "told"),
+    [
+        ({}, "validation 90.0%\n"),
+        ({"judged": {"context_use": 5.0}}, "validation 90.0% (answers with the context)\n"),
+        (
+            {"judged": {"context_use": -5.0, "offsets_left": 0.25}},
+            "validation 90.0% (answers against the context, 0.25 of the offsets left)\n",
+        ),
+    ],
+)
+def test_the_line_of_an_epoch_tells_whether_the_context_is_used(judged, told):
+    shown = StringIO()
+    record = {"epoch": 3, "train": {"loss": 0.5}, "validation": {"accuracy": 0.9}, **judged}
+    Bar(Console(file=shown, width=120)).epoch(record)
+    assert shown.getvalue().endswith(told)
 
 
 def test_train_prints_one_result(trained):

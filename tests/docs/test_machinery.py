@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from docs.machinery.excerpts import Excerpt, LostExcerpt, find_excerpts, number_excerpts
-from docs.machinery.pages import MORE, describe_method, fill_in, make_pages
+from docs.machinery.pages import MORE, _adapt_links, describe_method, fill_in, make_pages
 
 from stablenet.algorithms import ALGORITHMS
 from stablenet.cli.main import app
@@ -95,6 +95,14 @@ def test_a_method_without_departures_says_where_they_are():
 def test_a_departure_is_told_in_the_words_of_the_docstring():
     told = describe_method("focal").partition("## Departures")[2]
     assert "Its class weights α" in told.partition("## Settings")[0]
+
+
+def test_links_between_results_keep_their_sections(tmp_path):
+    for name, text in (("one", "[why](../two/README.md#the-reason), [all](../two)"), ("two", "## The reason")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text(text)
+    text, _ = _adapt_links(tmp_path / "one" / "README.md")
+    assert text == "[why](two.md#the-reason), [all](two.md)"
 
 
 def test_every_verb_is_described():
