@@ -1,25 +1,47 @@
-"""StableNet: cross-entropy under sample weights that make features independent."""
+"""StableNet: cross-entropy under sample weights that make features independent (Eq. 8, label overall).
+
+One method, two strategies: `BatchByBatch` finds the weights of each batch, joined to a memory, in every step, as in the
+paper; `WholeTrainingSet` finds weights and offsets of all training samples before epochs and looks them up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
+from stablenet.algorithms.base import (
+    Algorithm,
+    Context,
+    EpochJudge,
+    Judgement,
+    StepOutput,
+    TrainingSet,
+    UsedWeights,
+    classify,
+)
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
+from stablenet.fields import read_fields
 from stablenet.models import Network
 from stablenet.models.taps import LAST
-from stablenet.weighting import DatasetOffsets, DatasetWeighting, Solution, StableWeighting, effective_sample_size
-from stablenet.weighting.dataset import PRETRAINED_PENALTY, RAMP
-from stablenet.weighting.judge import CLEAR, context_use
-from stablenet.weighting.offsets import BESIDE_WEIGHTS, PRETRAINED_COMPONENTS, check_components
+from stablenet.weighting import (
+    DatasetOffsets,
+    DatasetWeighting,
+    Solution,
+    StableWeighting,
+    WholeSet,
+    effective_sample_size,
+    recommended,
+)
+from stablenet.weighting.offsets import check_components
+from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
 
-SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
+WHERE = "method.parameters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,110 +50,243 @@ class StableNetSettings:
     taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
     solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs; None
         takes the preset's: batch, for `recommended` dataset.
-    collect: with solve="dataset", features of a pass before the epoch, without augmentation and dropout, or those of
-        the epoch's own batches, which cost nothing and serve the epoch after.
-    every: with solve="dataset", epochs between two solves; 0 solves once, before training: the shallow layers of an
-        untrained or pretrained network show the context and know nothing of the label yet.
-    strength: with solve="dataset", how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` with
-        offsets on a pretrained body 0: such a network soon fits every image, and what is fitted cannot be weighed.
-    ramp: with solve="dataset", the share of the epochs over which the weights grow from ones to that.
-    offset: with solve="dataset", how much of what shallow features tell of the label is added to the logits in
-        training (`solve_offsets`); None takes 0, for `recommended` 0.5 beside weights and 1 in their place, unless the
-        first tap is the last layer. Halved after every epoch whose source validation shows that the network answers
-        against the context (`context_use`; not with validation="plain").
-    components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
-        None takes 0, for `recommended` on a pretrained body `PRETRAINED_COMPONENTS`.
-    validation: with solve="dataset", epochs are ranked by source validation under weights that are solved for the
-        validation samples as for training, because plain accuracy there prefers a network that uses the context;
-        "plain" ranks by that nevertheless. Plain figures are recorded in both cases. Where the two
-        clearly differ (`context_use`), the network uses the context, and the epoch ranks lower by the difference.
-    overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's, and the penalty of
-        `recommended` is larger for a pretrained body (`PRETRAINED_PENALTY`).
+    overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's.
     """
 
     preset: str = "recommended"
     taps: tuple[str, ...] | None = None
     solve: Literal["batch", "dataset"] | None = None
-    collect: Literal["pass", "epoch"] = "pass"
-    every: int = 0
-    strength: float | None = None
-    ramp: float = RAMP
-    offset: float | None = None
-    components: int | None = None
-    validation: Literal["weighted", "plain"] = "weighted"
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise UserError(f"method.parameters.every must be 0 (once) or more epochs, got {self.every}")
-        if not 0 <= self.ramp <= 1:
-            raise UserError(f"method.parameters.ramp must be a share of the epochs, 0..1, got {self.ramp}")
-        if not 0 <= (self.strength or 0) <= 1:
-            raise UserError(f"method.parameters.strength must lie in 0..1, got {self.strength}")
-        if (self.offset or 0) < 0:
-            raise UserError(f"method.parameters.offset must be 0 or more, got {self.offset}")
-        check_components(self.components or 0)
-        if self.components and self.offset == 0:
-            raise UserError(
-                "method.parameters.components are those of offsets, which method.parameters.offset=0 turns off: leave "
-                "one of the two away"
-            )
-        for name in ("strength", "offset", "components"):
-            if getattr(self, name) and not self.solves_whole_set:
-                raise UserError(
-                    f"method.parameters.{name} needs the whole training set: set method.parameters.solve=dataset"
-                )
-        if self.collect == "epoch" and not self.every:
-            raise UserError(
-                "method.parameters.collect=epoch solves after epochs: set method.parameters.every to 1 or more"
-            )
         if self.taps is not None and not self.taps:
-            raise UserError("method.parameters.taps is empty: name at least one tap, for example 'last'")
+            raise UserError(f"{WHERE}.taps is empty: name at least one tap, for example 'last'")
         if any(str(tap).endswith(":maps") for tap in self.taps or ()):
             raise UserError("StableNet weighs feature vectors: a tap of the form 'maps' cannot be used")
 
-    @property
-    def solves_whole_set(self) -> bool:
-        """`recommended` is made for it, the paper's presets for batches."""
-        return (self.solve or ("dataset" if self.preset == "recommended" else "batch")) == "dataset"
+    def choose_taps(self, network: Network) -> tuple[str, ...]:
+        """The taps that were named, or those that the preset is made for."""
+        if self.taps is not None:
+            return self.taps
+        return recommended.choose_taps(network.stages) if self.preset == recommended.NAME else (LAST,)
 
-    @property
-    def _recommends(self) -> bool:
-        return self.preset == "recommended" and self.solves_whole_set
+    def build(self, network: Network, context: Context) -> Strategy:
+        """The strategy around a network."""
+        raise NotImplementedError
 
-    def choose_overrides(self, seed: int, pretrained: bool) -> dict[str, Any]:
-        """Of the weighting, what a run says beside the preset."""
-        careful = {"penalty": PRETRAINED_PENALTY} if self._recommends and pretrained else {}
-        return {"seed": seed, **careful, **self.overrides}
 
-    @property
-    def _offsets(self) -> bool:
-        """Whether there are offsets; those of the last layer would tell all that is to be learned."""
-        if self.offset is not None:
-            return self.offset > 0
-        return self._recommends and (self.taps is None or self.taps[0] != LAST)
+@dataclass(frozen=True, kw_only=True)
+class BatchSettings(StableNetSettings):
+    """StableNet batch by batch."""
 
-    def choose_strength(self, pretrained: bool) -> float:
-        """How far the weights go."""
-        if self.strength is not None:
-            return self.strength
-        return 0.0 if self._recommends and self._offsets and pretrained else 1.0
+    def build(self, network: Network, context: Context) -> Strategy:
+        return BatchByBatch(network, self, context)
 
-    def choose_offset(self, pretrained: bool) -> float:
-        """Weights and offsets both remove the dependence of label and context: whole ones of both would do it twice."""
-        if self.offset is not None:
-            return self.offset
-        return 1 - (1 - BESIDE_WEIGHTS) * self.choose_strength(pretrained) if self._offsets else 0.0
 
-    def choose_components(self, pretrained: bool) -> int:
-        """Of how many components offsets are solved; a pretrained network's features as they are name the object."""
-        if self.components is not None:
-            return self.components
-        return PRETRAINED_COMPONENTS if self._recommends and pretrained else 0
+@dataclass(frozen=True, kw_only=True)
+class WholeSetSettings(StableNetSettings):
+    """preset: of the weighting: paper, published or recommended.
+    taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
+    solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs; None
+        takes the preset's: batch, for `recommended` dataset. All other settings but overrides need the whole set.
+    overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's, and the penalty of
+        `recommended` is larger for a pretrained body.
+    collect: features of a pass before the epoch, without augmentation and dropout, or those of the epoch's own batches,
+        which cost nothing and serve the epoch after.
+    every: epochs between two solves; 0 solves once, before training: the shallow layers of an untrained or pretrained
+        network show the context and know nothing of the label yet.
+    strength: how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` what `recommend` chooses.
+    ramp: the share of the epochs over which the weights grow from ones to that.
+    offset: how much of what shallow features predict of the label is added to the logits in training (`solve_offsets`);
+        None takes 0, for `recommended` what `recommend` chooses. Halved after every epoch whose source validation shows
+        that the network answers against the context (`context_use`; not with validation="plain").
+    components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
+        None takes 0, for `recommended` what `recommend` chooses.
+    validation: epochs are ranked by source validation under weights that are solved for the validation samples as for
+        training, because plain accuracy there prefers a network that uses the context; "plain" ranks by that
+        nevertheless. Plain figures are recorded in both cases. Where the two clearly differ (`context_use`), the network
+        uses the context, and the epoch ranks lower by the difference.
+    """
+
+    collect: Literal["pass", "epoch"] = "pass"
+    every: int = 0
+    strength: float | None = None
+    ramp: float = recommended.RAMP
+    offset: float | None = None
+    components: int | None = None
+    validation: Literal["weighted", "plain"] = "weighted"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.every < 0:
+            raise UserError(f"{WHERE}.every must be 0 (once) or more epochs, got {self.every}")
+        if not 0 <= self.ramp <= 1:
+            raise UserError(f"{WHERE}.ramp must be a share of the epochs, 0..1, got {self.ramp}")
+        if not 0 <= (self.strength or 0) <= 1:
+            raise UserError(f"{WHERE}.strength must lie in 0..1, got {self.strength}")
+        if (self.offset or 0) < 0:
+            raise UserError(f"{WHERE}.offset must be 0 or more, got {self.offset}")
+        check_components(self.components or 0)
+        if self.components and self.offset == 0:
+            raise UserError(
+                f"{WHERE}.components are those of offsets, which {WHERE}.offset=0 turns off: leave one of the two away"
+            )
+        if self.collect == "epoch" and not self.every:
+            raise UserError(f"{WHERE}.collect=epoch solves after epochs: set {WHERE}.every to 1 or more")
+
+    def plan(self, pretrained: bool) -> WholeSetPlan:
+        """What the training does with the whole set: the preset's choices where nothing was said."""
+        if self.preset == recommended.NAME:
+            return recommended.recommend(
+                pretrained=pretrained,
+                first_tap=self.taps[0] if self.taps else recommended.TAPS[0],
+                strength=self.strength,
+                ramp=self.ramp,
+                offset=self.offset,
+                components=self.components,
+            )
+        strength = 1.0 if self.strength is None else self.strength
+        return WholeSetPlan(
+            strength=strength, ramp=self.ramp, offset=self.offset or 0.0, components=self.components or 0
+        )
+
+    def build(self, network: Network, context: Context) -> Strategy:
+        return WholeTrainingSet(network, self, context)
+
+
+def read_settings(parameters: Mapping[str, Any]) -> StableNetSettings:
+    """The settings of the strategy that the parameters ask for."""
+    preset = parameters.get("preset", recommended.NAME)
+    solve = parameters.get("solve") or ("dataset" if preset == recommended.NAME else "batch")
+    if solve != "batch":  # an unknown one is answered there
+        return read_fields(WholeSetSettings, parameters, WHERE)
+    own = {setting.name for setting in fields(BatchSettings)}
+    needing = [setting.name for setting in fields(WholeSetSettings) if setting.name not in own]
+    for name in needing:
+        if name in parameters:
+            raise UserError(f"{WHERE}.{name} needs the whole training set: set {WHERE}.solve=dataset")
+    return read_fields(BatchSettings, parameters, WHERE)
+
+
+class Strategy(nn.Module, ABC):
+    """How the weights of a batch come about."""
+
+    replayable: bool = False  # as `Algorithm.replayable`
+
+    @abstractmethod
+    def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
+        """The weighted loss of a batch.   logits: (b, classes).   features: (b, m) by tap."""
+
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+        """As `Algorithm.start_epoch`."""
+        return {}
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        """As `Algorithm.end_epoch`."""
+        return {}
+
+    def judge_epochs(self) -> EpochJudge | None:
+        """As `Algorithm.judge_epochs`."""
+        return None
+
+    @abstractmethod
+    def sample_columns(self) -> dict[str, Tensor]:
+        """As `Algorithm.sample_columns`."""
+
+
+class BatchByBatch(Strategy):
+    """Weights of each batch, found first in each step for features cut off from the graph (Eq. 7, 9 and 10)."""
+
+    def __init__(self, network: Network, settings: BatchSettings, context: Context) -> None:
+        super().__init__()
+        network.tap(settings.choose_taps(network), detach=True)
+        overrides = {"num_classes": context.num_classes, "seed": context.seed, **settings.overrides}
+        self.weighting = StableWeighting(settings.preset, **overrides)
+        self.used = UsedWeights(context.num_samples)
+
+    def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
+        per_sample, accuracy = classify(logits, batch.y)
+        weights = self.weighting(features, labels=batch.y)
+        if self.training:
+            self.used.keep(batch.index, weights)
+        return StepOutput(per_sample, weights, {"accuracy": accuracy, **describe(self.weighting.last_solution, weights)})
+
+    def sample_columns(self) -> dict[str, Tensor]:
+        return {"weight": self.used.weights}
+
+
+class WholeTrainingSet(Strategy):
+    """Weights and offsets of all samples, found before epochs and looked up in each step."""
+
+    def __init__(self, network: Network, settings: WholeSetSettings, context: Context) -> None:
+        super().__init__()
+        self.settings, self._epochs = settings, context.epochs
+        self._taps = settings.choose_taps(network)
+        self._network = [network]  # in a list: it is the method's module, not this one's
+        self.replayable = settings.collect == "pass"  # collected rows are counted on the host
+        network.tap(self._taps, detach=True)
+        if settings.collect == "pass":
+            network.tap(())  # steps need no features
+        plan = settings.plan(context.pretrained)
+        overrides = {"seed": context.seed, **plan.overrides, **settings.overrides}
+        self.whole_set = WholeSet(
+            plan,
+            context.num_samples,
+            context.num_classes,
+            preset=settings.preset,
+            fold_seed=context.seed,
+            overrides=overrides,
+        )
+        weighs = settings.validation == "weighted" and context.num_validation > 0
+        self.judging = DatasetWeighting(context.num_validation, settings.preset, **overrides) if weighs else None
+
+    def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
+        weights, offsets = self.whole_set(batch.index)
+        per_sample, accuracy = classify(logits, batch.y, offsets)
+        if self.settings.collect == "epoch":
+            self.whole_set.collect(batch.index, features, batch.y)
+        return StepOutput(per_sample, weights, {"accuracy": accuracy, **self.whole_set.diagnose_step(logits.device)})
+
+    @torch.no_grad()
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+        self.whole_set.set_epoch(epoch, self._epochs)
+        if not self._solves_before(epoch):
+            return {}
+        self._read(self.whole_set.collect, training_set)
+        return self.whole_set.solve()
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        if self.settings.collect != "epoch" or (epoch + 1) % self.settings.every:
+            return {}
+        return self.whole_set.solve()
+
+    def judge_epochs(self) -> EpochJudge | None:
+        return None if self.judging is None else ContextJudge(self.judging, self.whole_set.offsets, self._read)
+
+    def sample_columns(self) -> dict[str, Tensor]:
+        return self.whole_set.describe_samples()
+
+    def _read(self, collect: Callable[[Tensor, dict[str, Tensor], Tensor], None], samples: TrainingSet) -> None:
+        """Features of all samples, by the network as it is, without augmentation and dropout."""
+        [network] = self._network
+        network.tap(self._taps, detach=True)
+        network.eval()
+        for batch in samples.batches():
+            _, *features = network.forward_taps(batch.x)
+            named = {str(tap): feature for tap, feature in zip(network.taps, features, strict=True)}
+            collect(batch.index, named, batch.y)
+        network.train()
+        if self.settings.collect == "pass":
+            network.tap(())
+
+    def _solves_before(self, epoch: int) -> bool:
+        if self.settings.collect == "epoch":
+            return False
+        return epoch % self.settings.every == 0 if self.settings.every else epoch == 0
 
 
 class StableNet(Algorithm[StableNetSettings]):
-    r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. overall, learning_weight).
+    r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. 8 and 7).
 
     CE is that of the logits and the sample's offsets, where `offset` is not 0; the network is used without them.
     Batch by batch, as in the paper, the weights are found first in each step, for features cut off from the graph, then
@@ -139,133 +294,91 @@ class StableNet(Algorithm[StableNetSettings]):
     """
 
     title = "weights that make features independent"
-    settings_type = StableNetSettings
+    settings_type = WholeSetSettings  # those of `BatchSettings` and more; `read_settings` chooses
 
     def __init__(self, network: Network, settings: StableNetSettings, context: Context) -> None:
         super().__init__(network, settings, context)
-        # Weights of the whole set are looked up; a batch's own are counted on the host, and so are collected rows.
-        self.replayable = settings.solves_whole_set and settings.collect == "pass"
-        self._taps = settings.taps or choose_taps(settings.preset, network)
-        network.tap(self._taps, detach=True)
-        overrides = settings.choose_overrides(context.seed, context.pretrained)
-        self.weighting: StableWeighting | DatasetWeighting
-        if not settings.solves_whole_set:
-            overrides = {"num_classes": context.num_classes, **overrides}
-            self.weighting = StableWeighting(settings.preset, **overrides)
-        else:
-            self.weighting = DatasetWeighting(context.num_samples, settings.preset, **overrides)
-            if settings.collect == "pass":
-                network.tap(())  # steps need no features
-        self.offsets: DatasetOffsets | None = None
-        if offset := settings.choose_offset(context.pretrained):
-            components = settings.choose_components(context.pretrained)
-            self.offsets = DatasetOffsets(
-                context.num_samples, context.num_classes, strength=offset, components=components, seed=context.seed
-            )
-        weighs = settings.solves_whole_set and settings.validation == "weighted" and context.num_validation > 0
-        self._judging = DatasetWeighting(context.num_validation, settings.preset, **overrides) if weighs else None
+        self.strategy = settings.build(network, context)
+        self.replayable = self.strategy.replayable
+        self.register_load_state_dict_pre_hook(adopt_first_release)
+
+    @classmethod
+    def read_settings(cls, parameters: Mapping[str, Any]) -> StableNetSettings:
+        return read_settings(parameters)
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)
-        offsets = None if self.offsets is None else self.offsets(batch.index)
-        per_sample, accuracy = classify(logits, batch.y, offsets)
-        if isinstance(self.weighting, StableWeighting):
-            weights = self.weighting(features, labels=batch.y)
-            told = describe(self.weighting.last_solution, weights)
-        else:
-            weights = self.weighting(batch.index)
-            if self.settings.collect == "epoch":
-                self._collect(self.weighting, batch, features)
-            before, after = self.weighting.dependence.unbind()
-            told = {"dependence_before": before, "dependence_after": after, "ess_ratio": self.weighting.ess}
-        return StepOutput(per_sample, weights, {"accuracy": accuracy, **told})
+        return self.strategy.loss(batch, logits, features)
 
-    @torch.no_grad()
     def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
-        if not isinstance(self.weighting, DatasetWeighting):
-            return {}
-        self.weighting.set_strength(self._strength(epoch))
-        if not self._solves_before(epoch):
-            return {}
-        self._read(self.weighting, training_set)
-        return self._solve(self.weighting)
-
-    @torch.no_grad()
-    def start_validation(self, validation_set: TrainingSet) -> None:
-        if self._judging is not None:
-            self._read(self._judging, validation_set)
-            self._judging.solve()
-
-    def validation_weights(self) -> Tensor | None:
-        if self._judging is None or bool((self._judging.handed == 1).all()):  # ones are plain figures, bit for bit
-            return None
-        return self._judging.handed
-
-    def after_validation(self, figures: Mapping[str, Any]) -> dict[str, float]:
-        """Say where the network clearly uses the context; where it answers against it, the offsets are halved."""
-        weighted = self._judging is not None and self._judging.settings.pairs == "labels"
-        if not weighted or "weighted_accuracy" not in figures:
-            return {}
-        use = context_use(figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"])
-        if not abs(use) > CLEAR:
-            return {}
-        told = {"context_use": use}
-        if use < 0 and self.offsets is not None and bool(self.offsets.offsets.any()):
-            told["offsets_left"] = self.offsets.weaken()
-        return told
-
-    def _read(self, weighting: DatasetWeighting, samples: TrainingSet) -> None:
-        """Features of all samples, by the network as it is, without augmentation and dropout."""
-        self.network.tap(self._taps, detach=True)
-        self.network.eval()
-        for batch in samples.batches():
-            _, *features = self.network.forward_taps(batch.x)
-            named = {str(tap): feature for tap, feature in zip(self.network.taps, features, strict=True)}
-            self._collect(weighting, batch, named)
-        self.network.train()
-        if self.settings.collect == "pass":
-            self.network.tap(())
-
-    def _collect(self, weighting: DatasetWeighting, batch: Batch, features: dict[str, Tensor]) -> None:
-        """Weights and leading components are solved from all taps, other offsets from the shallowest."""
-        weighting.collect(batch.index, features, batch.y)
-        if self.offsets is not None and weighting is self.weighting:
-            shallowest = next(iter(features.values()))
-            self.offsets.collect(batch.index, features if self.offsets.components else shallowest, batch.y)
-
-    def _solve(self, weighting: DatasetWeighting) -> dict[str, float]:
-        """Weights and offsets of the training samples, in numbers for the records."""
-        told = read_solution(weighting.solve())
-        return told if self.offsets is None else {**told, "context_explains": self.offsets.solve().explained}
+        return self.strategy.start_epoch(epoch, training_set)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        collected = isinstance(self.weighting, DatasetWeighting) and self.settings.collect == "epoch"
-        if not collected or (epoch + 1) % self.settings.every:
-            return {}
-        assert isinstance(self.weighting, DatasetWeighting)
-        return self._solve(self.weighting)
+        return self.strategy.end_epoch(epoch)
 
-    def _solves_before(self, epoch: int) -> bool:
-        if self.settings.collect == "epoch":
-            return False
-        return epoch % self.settings.every == 0 if self.settings.every else epoch == 0
+    def judge_epochs(self) -> EpochJudge | None:
+        return self.strategy.judge_epochs()
 
-    def _strength(self, epoch: int) -> float:
-        length = self.settings.ramp * self.context.epochs
-        grown = min(1.0, epoch / length) if length else 1.0
-        return grown * self.settings.choose_strength(self.context.pretrained)
+    def sample_columns(self) -> dict[str, Tensor]:
+        return self.strategy.sample_columns()
 
 
-def choose_taps(preset: str, network: Network) -> tuple[str, ...]:
-    """The features a preset is made for."""
-    if preset != "recommended":
-        return (LAST,)
-    if not all(stage in network.stages for stage in SHALLOW):
-        raise UserError(
-            "the preset 'recommended' weighs the first two stages, and this backbone names none: set "
-            "method.parameters.taps to modules of it, or to ['last']"
-        )
-    return SHALLOW
+class ContextJudge(EpochJudge):
+    """Validation samples, weighted as the training samples are, show whether the network uses the context.
+
+    weighting: of the validation samples, a part of the method's state.   offsets: halved after every epoch whose
+        network clearly answers against the context.   read: collects the features of all samples of a set.
+    In the record: context_use (see there) where it is clear, and offsets_left, 0 to 1, where they were halved. The
+    difference of plain and weighted accuracy is the penalty, so that an epoch that does without the context comes
+    first, unless it is far worse.
+    """
+
+    def __init__(
+        self,
+        weighting: DatasetWeighting,
+        offsets: DatasetOffsets | None,
+        read: Callable[[Callable[..., None], TrainingSet], None],
+    ) -> None:
+        self._weighting, self._offsets, self._read = weighting, offsets, read
+
+    @torch.no_grad()
+    def start(self, validation_set: TrainingSet) -> None:
+        self._read(self._weighting.collect, validation_set)
+        self._weighting.solve()
+
+    def weights(self) -> Tensor | None:
+        handed = self._weighting.handed
+        return None if bool((handed == 1).all()) else handed  # ones are plain figures, bit for bit
+
+    def judge(self, figures: Mapping[str, Any]) -> Judgement:
+        if self._weighting.settings.pairs != "labels" or "weighted_accuracy" not in figures:
+            return Judgement()
+        plain, weighted = figures["accuracy"], figures["weighted_accuracy"]
+        use = context_use(plain, weighted, figures["weighted_count"])
+        if not is_clear(use):
+            return Judgement()
+        found, note = {"context_use": use}, f"the network answers {'with' if use > 0 else 'against'} the context"
+        if use < 0 and self._offsets is not None and bool(self._offsets.offsets.any()):
+            found["offsets_left"] = left = self._offsets.weaken(recommended.WEAKEN)
+            note += f", {left:.3g} of the offsets left"
+        return Judgement(figures=found, penalty=abs(plain - weighted), note=note)
+
+
+FIRST_RELEASE = {"_judging.": "strategy.judging.", "offsets.": "strategy.whole_set.offsets."}
+
+
+def adopt_first_release(method: StableNet, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Checkpoints of release 0.1 held the parts of the strategy in the method itself; even weights were solved, too."""
+    if any(name.startswith(f"{prefix}strategy.") for name in state):
+        return
+    own = dict(method.named_modules())
+    weighting = "strategy.weighting." if "strategy.weighting" in own else "strategy.whole_set.weighting."
+    for name in [name for name in state if name.startswith(prefix)]:
+        for old, new in {**FIRST_RELEASE, "weighting.": weighting}.items():
+            if name.startswith(prefix + old):
+                value = state.pop(name)
+                if new.rstrip(".") in own:
+                    state[prefix + new + name.removeprefix(prefix + old)] = value
 
 
 def describe(solution: Solution | None, weights: Tensor) -> dict[str, Tensor]:
@@ -276,15 +389,3 @@ def describe(solution: Solution | None, weights: Tensor) -> dict[str, Tensor]:
     before, after = solution.dependence.float().unbind()
     ess = effective_sample_size(solution.weights) / len(solution.weights)
     return {"dependence_before": before, "dependence_after": after, "ess_ratio": ess}
-
-
-def read_solution(solution: Solution) -> dict[str, float]:
-    """A solve of the whole set in numbers."""
-    before, after = solution.dependence.tolist()
-    weights = solution.weights
-    return {
-        "dependence_before": before,
-        "dependence_after": after,
-        "ess_ratio": float(effective_sample_size(weights)) / len(weights),
-        "largest_weight": float(weights.max()),
-    }

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from stablenet.diagnose.bank import pool, pool_border
 from stablenet.errors import UserError
 from stablenet.models import build_network
+from stablenet.weighting.recommended import TAPS
 
-STAGES = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what published ImageNet weights were trained with
 
 
@@ -31,14 +31,14 @@ class ShallowStages:
                 "or leave --backbone out to use the hand-made features"
             )
         network = build_network(name, 1, pretrained=pretrained, root=root).eval()
-        missing = [stage for stage in STAGES if stage not in network.stages]
+        missing = [stage for stage in TAPS if stage not in network.stages]
         if missing:
             raise UserError(f"the backbone {name} names no {missing[0]}: choose one with stages, such as resnet50")
         self._body = network.body
         self._maps: list[Tensor] = []
         modules = dict(network.body.named_modules())
-        modules[network.stages[STAGES[0]]].register_forward_hook(self._keep)
-        modules[network.stages[STAGES[1]]].register_forward_hook(self._stop)
+        modules[network.stages[TAPS[0]]].register_forward_hook(self._keep)
+        modules[network.stages[TAPS[1]]].register_forward_hook(self._stop)
         self.description = f"{name} with the weights {Path(pretrained).name}: pooled maps of its first two stages"
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""How `recommended` trains, in anybody's loop: weights and offsets of the whole training set, solved before training.
+"""The preset `recommended` in anybody's loop: weights and offsets of the whole training set, solved before training.
 
 `StableCriterion` needs nothing but batches, and its weights are those of batches. This one has to know which sample is
 which. What it leaves to the loop is the choice of an epoch, which `stablenet train` makes under weights, too, and the
@@ -17,11 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from stablenet.errors import UserError
 from stablenet.integrations.losses import classify
 from stablenet.integrations.taps import FeatureTaps
-from stablenet.weighting import DatasetOffsets, DatasetWeighting, distributed
-from stablenet.weighting.dataset import RAMP
-from stablenet.weighting.offsets import BESIDE_WEIGHTS, PRETRAINED_COMPONENTS
-
-GROWTH = 16  # steps from ones to the solved weights
+from stablenet.weighting import DatasetOffsets, DatasetWeighting, WholeSet, distributed, recommended
 
 
 class Samples(Protocol):
@@ -62,13 +58,16 @@ class DatasetCriterion(nn.Module):
     model: as it starts, untrained or pretrained; it is run once over all samples here, without gradients and dropout.
     taps: paths of early modules, where context shows, the first one first; of a ResNet "layer1" and "layer2".
     samples: the training set, (x, y) by position, y an integer class, as far as possible without augmentation.
-    pretrained: whether the model was trained on other images. Such a network soon fits every sample, and what is fitted
-        cannot be weighed: it gets offsets of the taps' leading components, and no weights. Any other gets weights of
-        all taps, which grow over the first sixth of the epochs, and half the offsets of the first tap.
-    told: what was found: `context_explains`, the share of the label's entropy that the offsets tell, and with weights
-        `dependence_before`, `dependence_after` and `ess_ratio`.
+    pretrained: whether the model was trained on other images. What follows from it, `recommend` says: such a network
+        gets offsets of the taps' leading components and even weights; any other gets weights of all taps, which grow
+        over the first sixth of the epochs, and half the offsets of the first tap.
+    diagnostics: what was found: `ess_ratio` and `largest_weight` of the weights at their full strength,
+        `context_explains`, the share of the label's entropy that the offsets' regression predicts, and with weights
+        `dependence_before` and `dependence_after`.
     offset: how much of the offsets is added; None takes half of them beside weights and all in their place.
     storage: of the features until they are solved from; float32 for activations above 65,504.
+    Weights grow from epoch to epoch, as in `stablenet train`. A new epoch is taken to begin with the batch that would
+    exceed the number of samples, so that loaders may drop a short last batch or keep it.
     In `eval()` the loss is the plain mean. Its state_dict holds all that is needed to go on. Of several processes each
     reads all samples.
     """
@@ -92,42 +91,48 @@ class DatasetCriterion(nn.Module):
         if epochs < 1:
             raise UserError(f"epochs must be 1 or more, got {epochs}")
         indexed = samples if isinstance(samples, Indexed) else Indexed(samples)
-        size = len(indexed)
-        self._ramp = RAMP * epochs * size
-        self._seen = 0  # samples trained on so far, by all processes
-        self._level = -1  # of the weights, the latest that was set
-        self.weighting = None if pretrained else DatasetWeighting(size, seed=seed, storage=storage)
-        usual = 1.0 if pretrained else BESIDE_WEIGHTS
-        self.offsets = DatasetOffsets(
-            size,
+        self._size, self._classes, self._epochs = len(indexed), num_classes, epochs
+        self._epoch, self._seen = 0, 0  # the epoch in work, and samples seen in it by all processes
+        plan = recommended.recommend(pretrained=pretrained, offset=offset)
+        self.whole_set = WholeSet(
+            plan,
+            self._size,
             num_classes,
-            strength=usual if offset is None else offset,
-            components=PRETRAINED_COMPONENTS if pretrained else 0,
-            seed=seed,
+            preset=recommended.NAME,
+            fold_seed=seed,
+            overrides={"seed": seed, **plan.overrides},
             storage=storage,
         )
         generator = torch.Generator()  # or the loader would draw from the one that everything else draws from
         loader = DataLoader(indexed, batch_size=batch_size, num_workers=num_workers, generator=generator)
         self._read(model, FeatureTaps(model, taps), loader)
-        self.told = self._solve()
+        self.diagnostics = self.whole_set.solve()
+        self.whole_set.set_epoch(0, epochs)
 
     def forward(self, outputs: Tensor, targets: Tensor, index: Tensor | None = None) -> Tensor:
         """outputs: (B, C) logits.   targets: (B,).   index: (B,) as `Indexed` gives it.   Returns a scalar."""
         targets = targets if targets.is_floating_point() else targets.long()
         if not self.training:
             return classify(outputs, targets).mean()
-        self._check(outputs, index)
-        per_sample = classify(outputs + self.offsets(index), targets)
-        if self.weighting is None:
-            return per_sample.mean()
-        self._grow(self.weighting, len(outputs) * distributed.processes())
-        weights: Tensor = self.weighting(index)
-        return (weights * per_sample).mean()
+        index = self._check(outputs, index)
+        self._count(len(outputs))
+        weights, offsets = self.whole_set(index)
+        per_sample = classify(outputs if offsets is None else outputs + offsets, targets)
+        return per_sample.mean() if weights is None else (weights * per_sample).mean()
 
-    def _check(self, outputs: Tensor, index: Tensor | None) -> None:
-        classes = self.offsets.offsets.shape[1]
-        if outputs.ndim != 2 or outputs.shape[1] != classes:
-            raise UserError(f"outputs must be logits (batch, {classes}), got {tuple(outputs.shape)}")
+    @property
+    def weighting(self) -> DatasetWeighting | None:
+        """The weights of all samples; None where they are even."""
+        return self.whole_set.weighting
+
+    @property
+    def offsets(self) -> DatasetOffsets | None:
+        """The offsets of all samples; None where there are none."""
+        return self.whole_set.offsets
+
+    def _check(self, outputs: Tensor, index: Tensor | None) -> Tensor:
+        if outputs.ndim != 2 or outputs.shape[1] != self._classes:
+            raise UserError(f"outputs must be logits (batch, {self._classes}), got {tuple(outputs.shape)}")
         if index is None:
             raise UserError(
                 "in training the criterion needs the samples' indices: load Indexed(samples), which gives them first, "
@@ -135,14 +140,16 @@ class DatasetCriterion(nn.Module):
             )
         if index.shape != (len(outputs),):
             raise UserError(f"index must have one entry per sample, shape ({len(outputs)},), got {tuple(index.shape)}")
+        return index
 
-    def _grow(self, weighting: DatasetWeighting, count: int) -> None:
-        """Weights grow in equal steps, by the samples seen before these."""
-        level = int(GROWTH * min(1.0, self._seen / self._ramp))
-        if level != self._level:
-            weighting.set_strength(level / GROWTH)
-        self._level = level
-        self._seen += count
+    def _count(self, batch: int) -> None:
+        """Take note of a batch; the next epoch begins with the one that would not fit into this any more."""
+        processes = distributed.processes()
+        total = batch * processes
+        if self._seen and self._seen + total > self._size + processes - 1:  # samplers repeat samples to share evenly
+            self._epoch, self._seen = self._epoch + 1, 0
+            self.whole_set.set_epoch(self._epoch, self._epochs)
+        self._seen += total
 
     @torch.no_grad()
     def _read(self, model: nn.Module, taps: FeatureTaps, loader: DataLoader[tuple[Any, ...]]) -> None:
@@ -153,25 +160,14 @@ class DatasetCriterion(nn.Module):
             for batch in loader:
                 index, x, y = (part.to(device) for part in batch[:3])
                 model(x)
-                features = taps.take()
-                chosen = features if self.offsets.components else next(iter(features.values()))
-                self.offsets.collect(index, chosen, y.long())
-                if self.weighting is not None:
-                    self.weighting.collect(index, features, y.long())
+                self.whole_set.collect(index, taps.take(), y.long())
         finally:
             taps.remove()
             for module, training in modes.items():
                 module.training = training
 
-    def _solve(self) -> dict[str, float]:
-        told = {"context_explains": self.offsets.solve().explained}
-        if self.weighting is not None:
-            before, after = self.weighting.solve().dependence.tolist()
-            told |= {"dependence_before": before, "dependence_after": after, "ess_ratio": float(self.weighting.ess)}
-        return told
-
     def get_extra_state(self) -> dict[str, Any]:
-        return {"seen": self._seen, "told": self.told}
+        return {"epoch": self._epoch, "seen": self._seen, "diagnostics": self.diagnostics}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self._seen, self.told, self._level = state["seen"], state["told"], -1
+        self._epoch, self._seen, self.diagnostics = state["epoch"], state["seen"], state["diagnostics"]

@@ -19,15 +19,16 @@ from torch import Tensor, nn
 from stablenet.errors import UserError
 from stablenet.integrations.losses import classify
 from stablenet.models import build_network
-from stablenet.weighting import StableWeighting
+from stablenet.weighting import StableWeighting, recommended
 
-SHALLOW = ("stage1", "stage2")
 SMALL = 28  # side up to which the paper's CNN is taken
 
 
 class StableNet(nn.Module):
     """Weighted cross-entropy over the joined minibatches of all training domains.
 
+    DomainBed hands over minibatches and not which samples they hold, so the weights are those of batches: `recommended`
+    means its form for batches (`recommended.BATCH`), without offsets.
     hparams, DomainBed's: lr, weight_decay, resnet18 (bool), and resnet_pretrained (bool, taken for False).
     hparams of its own, all optional: stablenet_preset ("recommended"), stablenet_taps (list of taps),
     stablenet_backbone (a name for `build_network`), stablenet_overrides (fields of `WeightingSettings`).
@@ -43,8 +44,8 @@ class StableNet(nn.Module):
             num_classes,
             pretrained="imagenet" if hparams.get("resnet_pretrained") else "",
         )
-        self.network.tap(hparams.get("stablenet_taps", SHALLOW), detach=True)
-        preset = hparams.get("stablenet_preset", "recommended")
+        self.network.tap(hparams.get("stablenet_taps", recommended.TAPS), detach=True)
+        preset = hparams.get("stablenet_preset", recommended.NAME)
         self.weighting = StableWeighting(preset, num_classes=num_classes, **hparams.get("stablenet_overrides", {}))
         self.optimizer = torch.optim.Adam(
             self.network.parameters(), lr=hparams["lr"], weight_decay=hparams["weight_decay"]

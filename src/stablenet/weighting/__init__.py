@@ -4,12 +4,13 @@ from stablenet.weighting.dataset import DatasetWeighting, solve_dataset
 from stablenet.weighting.dependence import dependence_matrix, label_dependence, pairwise_dependence
 from stablenet.weighting.fourier import random_fourier_features, standardize
 from stablenet.weighting.inputs import pool_maps
-from stablenet.weighting.judge import context_use
 from stablenet.weighting.module import StableWeighting
 from stablenet.weighting.offsets import DatasetOffsets, Offsets, solve_offsets
 from stablenet.weighting.presets import PRESETS
+from stablenet.weighting.recommended import WholeSetPlan, context_use, recommend
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, effective_sample_size
+from stablenet.weighting.whole_set import WholeSet
 
 __all__ = [
     "PRESETS",
@@ -19,6 +20,8 @@ __all__ = [
     "Solution",
     "StableWeighting",
     "WeightingSettings",
+    "WholeSet",
+    "WholeSetPlan",
     "context_use",
     "dependence_matrix",
     "effective_sample_size",
@@ -26,6 +29,7 @@ __all__ = [
     "pairwise_dependence",
     "pool_maps",
     "random_fourier_features",
+    "recommend",
     "solve_dataset",
     "solve_offsets",
     "standardize",

@@ -6,13 +6,14 @@ samples of 1,536 numbers in half precision: 184 MB), and one solve an epoch cost
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from stablenet.errors import UserError
+from stablenet.weighting import recommended
 from stablenet.weighting.inputs import Features, check_finite, check_labels, join_layers
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
@@ -20,30 +21,17 @@ from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, effective_sample_size
 from stablenet.weighting.store import SampleStore
 
+# The dependence under weights 1 + s·(w − 1) is a polynomial of degree four in s: covariances are quadratic in the
+# weights. Its values at five places give it everywhere.
+PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # What a solve over a whole set changes in a preset: no memory is needed, linear features keep N × m·q numbers small,
 # and the steps can be many because the solves are few.
 DATASET_OVERRIDES: dict[str, Any] = {"groups": 0, "num_functions": 0, "steps": 100}
-# `recommended` is made for it: the share of the features that the label explains is lowered as far as the penalty and
-# chance allow, so that little dependence means little weighting, and every class keeps its total.
-RECOMMENDED_OVERRIDES: dict[str, Any] = {
-    "groups": 0,
-    "objective": "share",
-    "penalty": 0.0006,
-    "chance": 0.5,
-    "totals": "classes",
-    "tolerance": 1e-2,
-    "steps": 500,
-    "min_ess": 0.1,
-}
-# The first stages of a pretrained network show the object as well as its surroundings. On PACS a penalty this large
-# removes four fifths of the dependence of domain and label that smaller ones do, at twice the effective samples.
-PRETRAINED_PENALTY = 0.04
-RAMP = 1 / 6  # the share of the epochs over which weights grow from ones: uneven ones disturb an untrained network
 
 
 def dataset_settings(preset: str, overrides: dict[str, Any]) -> WeightingSettings:
     """The preset as a solve over the whole set uses it, with the user's overrides last."""
-    own = RECOMMENDED_OVERRIDES if preset == "recommended" else DATASET_OVERRIDES
+    own = recommended.WHOLE_SET if preset == recommended.NAME else DATASET_OVERRIDES
     if overrides.get("pairs", "labels") != "labels":  # what concerns labels alone has no meaning for other pairs
         own = {name: value for name, value in own.items() if name not in ("chance", "totals")}
     return settings_of(preset, {**own, **overrides})
@@ -93,6 +81,7 @@ class DatasetWeighting(SampleStore):
     weights: Tensor
     strength: Tensor
     dependence: Tensor
+    course: Tensor
     handed: Tensor
     ess: Tensor
 
@@ -111,7 +100,8 @@ class DatasetWeighting(SampleStore):
         self.last_solution: Solution | None = None
         self.register_buffer("weights", torch.ones(num_samples))
         self.register_buffer("strength", torch.ones(()))
-        self.register_buffer("dependence", torch.full((2,), float("nan")))  # of the latest solve, before and after
+        self.register_buffer("dependence", torch.full((2,), float("nan")))  # under ones, and as handed out
+        self.register_buffer("course", torch.full((len(PLACES),), float("nan")))  # of the dependence, at PLACES
         self.register_buffer("handed", torch.ones(num_samples), persistent=False)  # the weights at their strength
         self.register_buffer("ess", torch.ones(()), persistent=False)  # of those, per sample
 
@@ -137,10 +127,12 @@ class DatasetWeighting(SampleStore):
         """
         chosen, z, labels = self._read()
         generator = torch.Generator(z.device).manual_seed(self.settings.seed)
-        solution = solve_problem(z, labels, z.new_empty(0), len(z), self.settings, generator)
+        solution = solve_problem(z, labels, z.new_empty(0), len(z), self.settings, generator, PLACES[1:-1])
         self.weights.fill_(1.0)
         self.weights[chosen] = solution.weights
-        self.dependence.copy_(solution.dependence)
+        before, after = solution.dependence.split(1)
+        assert solution.halfway is not None
+        self.course.copy_(torch.cat([before, solution.halfway, after]))
         self._hand_out()
         self._forget()
         self.last_solution = solution
@@ -150,7 +142,32 @@ class DatasetWeighting(SampleStore):
         """Once for all batches of an epoch, so that a step only looks its weights up."""
         self.handed.copy_(torch.lerp(torch.ones_like(self.weights), self.weights, self.strength))  # exact at both ends
         self.ess.copy_(effective_sample_size(self.handed) / self.num_samples)
+        self.dependence.copy_(torch.stack([self.course[0], interpolate(self.course, PLACES, self.strength)]))
+
+    def describe(self) -> dict[str, float]:
+        """The weights as they are handed out, in numbers. Reads the device."""
+        before, after = self.dependence.tolist()
+        largest = float(self.handed.max())
+        return {
+            "dependence_before": before,
+            "dependence_after": after,
+            "ess_ratio": float(self.ess),
+            "largest_weight": largest,
+        }
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        if (name := f"{prefix}course") not in state_dict:  # states of release 0.1 know its two ends
+            before, after = state_dict.get(f"{prefix}dependence", self.dependence).split(1)
+            state_dict = {**state_dict, name: torch.cat([before, before.new_full((len(PLACES) - 2,), torch.nan), after])}
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._hand_out()
+
+
+def interpolate(values: Tensor, places: Sequence[float], at: Tensor) -> Tensor:
+    """Lagrange's polynomial through `values` (k,) at `places`, at a scalar; exact at the places themselves."""
+    total = torch.zeros_like(at)
+    for here, place in enumerate(places):
+        others = [other for number, other in enumerate(places) if number != here]
+        basis = torch.stack([(at - other) / (place - other) for other in others]).prod()
+        total = total + torch.where(basis == 0, 0.0, basis * values[here])
+    return total

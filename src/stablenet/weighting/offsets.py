@@ -38,8 +38,6 @@ from stablenet.weighting.components import leading_components
 from stablenet.weighting.inputs import Features, check_finite, join_layers
 from stablenet.weighting.store import SampleStore
 
-BESIDE_WEIGHTS = 0.5  # weights remove the same dependence: whole offsets of all features would do it twice
-PRETRAINED_COMPONENTS = 4  # chosen on hidden source domains: results/pacs
 LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade. By argument; published runs have more
 FOLDS = 5
 RIDGES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the mean loss is of order one, features are standardized

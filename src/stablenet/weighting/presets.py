@@ -7,6 +7,7 @@ from typing import Any
 
 from stablenet.errors import UserError
 from stablenet.registry import Registry, unknown_name
+from stablenet.weighting import recommended
 from stablenet.weighting.settings import WeightingSettings
 
 PRESETS: Registry[WeightingSettings] = Registry("preset")
@@ -52,7 +53,7 @@ PRESETS.add(
         warmup_loss="sum",
     ),
 )
-PRESETS.add("recommended", WeightingSettings())
+PRESETS.add(recommended.NAME, recommended.BATCH)
 
 
 def settings_of(preset: str, overrides: dict[str, Any]) -> WeightingSettings:

@@ -23,6 +23,7 @@ from stablenet.weighting.fourier import (
     stack_functions,
     standardize,
 )
+from stablenet.weighting.gram import add
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.share import doubt, unit_functions, unit_labels
 from stablenet.weighting.solver import Solution, solve_weights
@@ -37,8 +38,12 @@ def solve_problem(
     size: int,
     settings: WeightingSettings,
     generator: torch.Generator,
+    strengths: Sequence[float] = (),
 ) -> Solution:
-    """Weights of the last `size` of the rows (n, m), given those of the others, `fixed` (n − size,)."""
+    """Weights of the last `size` of the rows (n, m), given those of the others, `fixed` (n − size,).
+
+    strengths: `Solution.halfway` is the dependence under weights 1 + s·(w − 1), for each of these s.
+    """
     with torch.autocast(rows.device.type, enabled=False):
         draw = draw_statistics(rows, labels, settings, generator)
         if settings.chance and labels is not None:
@@ -48,9 +53,23 @@ def solve_problem(
             draw = begin_with(first, draw)
             settings = replace(settings, penalty=settings.penalty + settings.chance * doubt(labels, share))
         if settings.tolerance is None:
-            return solve_weights(draw, fixed, size, settings)
-        kept = labels if settings.totals == "classes" and labels is not None and labels.ndim == 1 else None
-        return solve_to_tolerance(draw, fixed, size, settings, None if kept is None else kept[fixed.numel() :])
+            solution = solve_weights(draw, fixed, size, settings)
+        else:
+            kept = labels if settings.totals == "classes" and labels is not None and labels.ndim == 1 else None
+            classes = None if kept is None else kept[fixed.numel() :]
+            solution = solve_to_tolerance(draw, fixed, size, settings, classes)
+        if not strengths:
+            return solution
+        dtype = settings.working_dtype(rows.device)
+        return replace(solution, halfway=measure_halfway(draw(0), fixed.to(dtype), solution.weights.to(dtype), strengths))
+
+
+def measure_halfway(
+    statistics: Sequence[Statistic], fixed: Tensor, weights: Tensor, strengths: Sequence[float]
+) -> Tensor:
+    """The dependence under weights 1 + s·(w − 1), for each s.   fixed: (n − size,).   weights: (size,)."""
+    points = (torch.cat([fixed, 1 + strength * (weights - 1)]) for strength in strengths)
+    return torch.stack([add([part.value_and_gradient(point)[0] for part in statistics]) for point in points])
 
 
 def begin_with(

@@ -34,6 +34,7 @@ class Solution:
     kept: Tensor  # index of the kept iterate in `objective`
     guarded: Tensor  # number of iterates the ESS guard blended
     gap: Tensor  # optimality gap of the kept iterate; NaN where none is defined
+    halfway: Tensor | None = None  # (k,) D on the way from ones to the weights, where it was asked for
 
 
 def solve_weights(
