@@ -1,4 +1,4 @@
-"""Totals, schedules, graphs' conditions, tallies, random numbers."""
+"""Totals, schedules, graphs' conditions, ranks, random numbers."""
 
 import math
 
@@ -13,7 +13,6 @@ from stablenet.engine.graphs import choose_graphs
 from stablenet.engine.optimizers import learning_rate
 from stablenet.engine.records import validation_rank
 from stablenet.engine.totals import Totals
-from stablenet.evaluation.metrics import Tally
 from stablenet.models import build_network
 
 CPU = torch.device("cpu")
@@ -103,49 +102,6 @@ def test_random_numbers_are_functions_of_seed_rank_and_step():
     assert len({tuple(d) for d in draws}) == len(draws)
     assert draw(1, 1, 1) == draws[-1]
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_tally_against_plain_counting():
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(200, 3, generator=generator)
-    y = torch.randint(0, 3, (200,), generator=generator)
-    domain = torch.randint(0, 4, (200,), generator=generator)
-    domain[domain == 2] = 0  # a domain without samples
-    tally = Tally(4, 3, CPU)
-    for part in torch.arange(200).split(64):
-        tally.add(logits[part], y[part], domain[part])
-    found = tally.figures(["p", "q", "r", "s"], ["a", "b", "c"])
-    right = [bool(logits[k].argmax() == y[k]) for k in range(200)]
-
-    def share(chosen):
-        return sum(right[k] for k in chosen) / len(chosen)
-
-    assert found["accuracy"] == share(range(200))
-    per_domain = {name: share([k for k in range(200) if domain[k] == d]) for d, name in ((0, "p"), (1, "q"), (3, "s"))}
-    assert found["per_domain"] == pytest.approx(per_domain)
-    assert found["mean_domain_accuracy"] == pytest.approx(sum(per_domain.values()) / 3)
-    assert found["per_class"]["b"] == pytest.approx(share([k for k in range(200) if y[k] == 1]))
-    groups = [share([k for k in range(200) if (domain[k], y[k]) == (d, c)]) for d in (0, 1, 3) for c in range(3)]
-    assert found["worst_group_accuracy"] == pytest.approx(min(groups))
-    losses = [-torch.log_softmax(logits[k], 0)[y[k]].item() for k in range(200)]
-    assert found["loss"] == pytest.approx(sum(losses) / 200, rel=1e-5)
-    assert found["count"] == 200
-    assert "weighted_accuracy" not in found
-
-
-def test_tally_under_weights_against_plain_counting():
-    generator = torch.Generator().manual_seed(1)
-    logits, y = torch.randn(50, 3, generator=generator), torch.randint(0, 3, (50,), generator=generator)
-    weights, nowhere = torch.rand(50, generator=generator), torch.zeros(50, dtype=torch.int64)
-    tally = Tally(1, 3, CPU)
-    for part in torch.arange(50).split(16):
-        tally.add(logits[part], y[part], nowhere[part], weights[part])
-    found, total = tally.figures(["p"], ["a", "b", "c"]), sum(weights.tolist())
-    right = sum(float(weights[k]) for k in range(50) if logits[k].argmax() == y[k])
-    loss = sum(float(weights[k]) * -torch.log_softmax(logits[k], 0)[y[k]].item() for k in range(50))
-    assert found["weighted_accuracy"] == pytest.approx(right / total)
-    assert found["weighted_loss"] == pytest.approx(loss / total, rel=1e-5)
-    assert found["weighted_count"] == pytest.approx(total**2 / sum(w**2 for w in weights.tolist()))
 
 
 def test_less_than_an_effective_sample_is_told_apart_by_the_loss():

@@ -18,7 +18,7 @@ from stablenet.engine.session import begin_again
 from stablenet.engine.stepping import EngineStepper
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
-from stablenet.evaluation.metrics import Tally
+from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
 from stablenet.weighting import solve_dataset, solve_offsets
 from stablenet.weighting.dataset import PRETRAINED_PENALTY
@@ -508,7 +508,7 @@ def test_weights_of_the_validation_samples_are_those_of_a_solve_for_them_alone(t
     samples, features = read_taps(run, "validation", "stage1", "stage2")
     images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
     weights = solve_dataset(features.float(), samples.y, seed=run.config.seed).weights
-    figures = Tally(len(run.manifest.domains), len(run.classes), images.device)
+    figures = GroupCounts(len(run.manifest.domains), len(run.classes), images.device)
     with torch.no_grad():
         figures.add(run.load_model("last")(images), samples.y, samples.domain, weights)
     expected = figures.figures(run.manifest.domains, run.classes)
