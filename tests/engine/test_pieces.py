@@ -1,17 +1,21 @@
 """Totals, schedules, graphs' conditions, ranks, random numbers."""
 
+import ast
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
-from stablenet.algorithms import ERM
+import stablenet
+from stablenet.algorithms import ALGORITHMS, ERM, Judgement
 from stablenet.algorithms.base import Context
 from stablenet.engine.config import TrainConfig
 from stablenet.engine.devices import own_random_numbers, seed_generators
 from stablenet.engine.graphs import choose_graphs
 from stablenet.engine.optimizers import learning_rate
-from stablenet.engine.records import validation_rank
+from stablenet.engine.records import OLD_FINDING, describe_judgement, validation_rank
 from stablenet.engine.totals import Totals
 from stablenet.models import build_network
 
@@ -118,8 +122,28 @@ def test_what_uses_the_context_ranks_lower_by_what_it_gains_from_it():
         figures = {"weighted_accuracy": weighted, "weighted_loss": 0.7, "weighted_count": 100.0}
         return validation_rank({"validation": {"accuracy": plain, "loss": 0.9, **figures}, **judged})
 
-    judged = {"judged": {"context_use": 4.0}}
+    old = {"judged": {"context_use": 4.0}}  # the records of version 0.1 name no penalty
     assert rank(0.90, 0.56) == rank(0.90, 0.56, judged={"other": 1.0}) == (0.56, -0.7)
-    assert rank(0.90, 0.56, **judged)[0] == pytest.approx(0.22)
-    assert rank(0.30, 0.56, **judged)[0] == pytest.approx(0.30)
-    assert rank(0.95, 0.90, **judged) > rank(0.30, 0.31)  # trained, and not quite free of the context
+    assert rank(0.90, 0.56, **old)[0] == pytest.approx(0.22)
+    assert rank(0.30, 0.56, **old)[0] == pytest.approx(0.30)
+    assert rank(0.95, 0.90, **old) > rank(0.30, 0.31)  # trained, and not quite free of the context
+    for plain, weighted in ((0.90, 0.56), (0.30, 0.56), (0.95, 0.90), (1 / 3, 0.77)):
+        new = describe_judgement(Judgement(figures={"context_use": 4.0}, penalty=abs(plain - weighted)))
+        assert rank(plain, weighted, **json.loads(json.dumps(new))) == rank(plain, weighted, **old)
+
+
+def test_a_penalty_counts_with_plain_figures_too():
+    record = {"validation": {"accuracy": 0.75, "loss": 0.5}}
+    assert validation_rank(record) == (0.75, -0.5)
+    assert validation_rank(record | describe_judgement(Judgement(penalty=0.25))) == (0.5, -0.5)
+    assert describe_judgement(Judgement()) == {}
+
+
+def test_the_engine_knows_no_method_by_name():
+    package = Path(stablenet.__file__).parent
+    files = [*sorted((package / "engine").glob("*.py")), package / "cli" / "progress.py"]
+    words = {name for name in ALGORITHMS if name not in ("erm", "stablenet")}  # the default; the package's own name
+    words |= {"context_use", "offsets_left", "dependence_before", "dependence_after", "ess_ratio"}
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+    said = [node.value for node in nodes if isinstance(node, ast.Constant) and node.value in words]
+    assert said == [OLD_FINDING]

@@ -384,10 +384,28 @@ def found_uses(monkeypatch):
     return set_uses
 
 
+class Listener(Watcher):
+    """Keeps what methods say of epochs."""
+
+    def __init__(self):
+        self.notes = []
+
+    def epoch(self, record, note=""):
+        self.notes.append(note)
+
+
 def test_offsets_are_halved_where_the_network_answers_against_the_context(tmp_path, found_uses):
     plain = tiny_run(tmp_path / "plain", "stablenet")
-    seen = found_uses(-4.0, 5.0, -6.0)
-    run = tiny_run(tmp_path / "run", "stablenet")
+    seen, listener = found_uses(-4.0, 5.0, -6.0), Listener()
+    run = tiny_run(tmp_path / "run", "stablenet", watcher=listener)
+    assert listener.notes == [
+        "the network answers against the context, 0.5 of the offsets left",
+        "the network answers with the context",
+        "the network answers against the context, 0.25 of the offsets left",
+    ]
+    for record in epochs(run):
+        figures = record["validation"]
+        assert record.get("rank_penalty", 0.0) == abs(figures["accuracy"] - figures["weighted_accuracy"])
     names = ("accuracy", "weighted_accuracy", "weighted_count")
     assert seen == [tuple(record["validation"][name] for name in names) for record in epochs(run)]
     assert [record.get("judged") for record in epochs(run)] == [
@@ -411,6 +429,7 @@ def test_without_offsets_nothing_is_halved_and_epochs_are_judged(tmp_path, found
     found_uses(-4.0, 3.4, 3.6)
     run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.offset=0.0")
     assert [record.get("judged") for record in epochs(run)] == [{"context_use": -4.0}, None, {"context_use": 3.6}]
+    assert "rank_penalty" not in epochs(run)[1]
 
 
 def test_the_chosen_epoch_is_one_that_does_without_the_context(tmp_path, monkeypatch):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
+from stablenet.algorithms.base import Algorithm, Context, EpochJudge, Judgement, StepOutput, TrainingSet, classify
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
@@ -190,29 +190,8 @@ class StableNet(Algorithm[StableNetSettings]):
         self._read(self.weighting, training_set)
         return self._solve(self.weighting)
 
-    @torch.no_grad()
-    def start_validation(self, validation_set: TrainingSet) -> None:
-        if self._judging is not None:
-            self._read(self._judging, validation_set)
-            self._judging.solve()
-
-    def validation_weights(self) -> Tensor | None:
-        if self._judging is None or bool((self._judging.handed == 1).all()):  # ones are plain figures, bit for bit
-            return None
-        return self._judging.handed
-
-    def after_validation(self, figures: Mapping[str, Any]) -> dict[str, float]:
-        """Say where the network clearly uses the context; where it answers against it, the offsets are halved."""
-        weighted = self._judging is not None and self._judging.settings.pairs == "labels"
-        if not weighted or "weighted_accuracy" not in figures:
-            return {}
-        use = context_use(figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"])
-        if not abs(use) > CLEAR:
-            return {}
-        told = {"context_use": use}
-        if use < 0 and self.offsets is not None and bool(self.offsets.offsets.any()):
-            told["offsets_left"] = self.offsets.weaken()
-        return told
+    def judge_epochs(self) -> EpochJudge | None:
+        return None if self._judging is None else ContextJudge(self._judging, self.offsets, self._read)
 
     def _read(self, weighting: DatasetWeighting, samples: TrainingSet) -> None:
         """Features of all samples, by the network as it is, without augmentation and dropout."""
@@ -254,6 +233,47 @@ class StableNet(Algorithm[StableNetSettings]):
         length = self.settings.ramp * self.context.epochs
         grown = min(1.0, epoch / length) if length else 1.0
         return grown * self.settings.choose_strength(self.context.pretrained)
+
+
+class ContextJudge(EpochJudge):
+    """Validation samples, weighted as the training samples are, show whether the network uses the context.
+
+    weighting: of the validation samples, a part of the method's state.   offsets: halved after every epoch whose
+        network clearly answers against the context.   read: collects the features of all samples of a set.
+    In the record: context_use (see there) where it is clear, and offsets_left, 0 to 1, where they were halved. The
+    difference of plain and weighted accuracy is the penalty, so that an epoch that does without the context comes
+    first, unless it is far worse.
+    """
+
+    def __init__(
+        self,
+        weighting: DatasetWeighting,
+        offsets: DatasetOffsets | None,
+        read: Callable[[DatasetWeighting, TrainingSet], None],
+    ) -> None:
+        self._weighting, self._offsets, self._read = weighting, offsets, read
+
+    @torch.no_grad()
+    def start(self, validation_set: TrainingSet) -> None:
+        self._read(self._weighting, validation_set)
+        self._weighting.solve()
+
+    def weights(self) -> Tensor | None:
+        handed = self._weighting.handed
+        return None if bool((handed == 1).all()) else handed  # ones are plain figures, bit for bit
+
+    def judge(self, figures: Mapping[str, Any]) -> Judgement:
+        if self._weighting.settings.pairs != "labels" or "weighted_accuracy" not in figures:
+            return Judgement()
+        plain, weighted = figures["accuracy"], figures["weighted_accuracy"]
+        use = context_use(plain, weighted, figures["weighted_count"])
+        if not abs(use) > CLEAR:
+            return Judgement()
+        found, note = {"context_use": use}, f"the network answers {'with' if use > 0 else 'against'} the context"
+        if use < 0 and self._offsets is not None and bool(self._offsets.offsets.any()):
+            found["offsets_left"] = left = self._offsets.weaken()
+            note += f", {left:.3g} of the offsets left"
+        return Judgement(figures=found, penalty=abs(plain - weighted), note=note)
 
 
 def choose_taps(preset: str, network: Network) -> tuple[str, ...]:
