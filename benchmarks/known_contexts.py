@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from stablenet.algorithms import ALGORITHMS, Algorithm, StepOutput
+from stablenet.algorithms import ALGORITHMS, Algorithm, EpochJudge, StepOutput
 from stablenet.algorithms.base import Context, TrainingSet, classify
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
@@ -67,23 +67,33 @@ class KnownContexts(Algorithm[KnownContextsSettings]):
         length = self.settings.ramp * self.context.epochs
         self.strength.fill_(min(1.0, epoch / length) if length else 1.0)
         if epoch == 0:
-            self._weigh(self.weights, training_set)
+            self.weigh(self.weights, training_set)
         return {}
 
-    @torch.no_grad()
-    def start_validation(self, validation_set: TrainingSet) -> None:
-        self._weigh(self.judging, validation_set)
+    def judge_epochs(self) -> EpochJudge:
+        return BalancedJudge(self)
 
-    def validation_weights(self) -> Tensor | None:
-        return self.judging if len(self.judging) else None
-
-    def _weigh(self, weights: Tensor, samples: TrainingSet) -> None:
+    def weigh(self, weights: Tensor, samples: TrainingSet) -> None:
         """Fill in the weights (n,) of all samples."""
         columns = zip(*((batch.index, batch.y, batch.domain) for batch in samples.batches()), strict=True)
         index, y, context = (torch.cat(column) for column in columns)
         balanced = self.settings.aim == "balance"
         found = balance(y, context) if balanced else make_independent(y, context, self.settings.penalty)
         weights[index] = found.to(weights)
+
+
+class BalancedJudge(EpochJudge):
+    """Ranks epochs under weights of the validation samples that are found as those of training."""
+
+    def __init__(self, method: KnownContexts) -> None:
+        self._method = method
+
+    @torch.no_grad()
+    def start(self, validation_set: TrainingSet) -> None:
+        self._method.weigh(self._method.judging, validation_set)
+
+    def weights(self) -> Tensor:
+        return self._method.judging
 
 
 def balance(y: Tensor, context: Tensor) -> Tensor:

@@ -138,8 +138,9 @@ def _time_solve(session: Session) -> float:
     seconds = 0.0
     for _ in range(2):
         start = time.perf_counter()
-        if session.validation_set is not None:
-            session.algorithm.start_validation(session.validation_set)
+        judge = session.algorithm.judge_epochs()
+        if judge is not None and session.validation_set is not None:
+            judge.start(session.validation_set)
         session.algorithm.start_epoch(0, session.training_set)
         _wait(session.device.type)
         seconds = time.perf_counter() - start

@@ -1,12 +1,16 @@
-"""Modules of the user's own: the installed command and its workers find them, beside a table or where it is called."""
+"""Who imports whom in the package; and modules of the user's own, beside a table or where the command is called."""
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+import stablenet
 from stablenet.errors import UserError
 from stablenet.imports import import_own, search_folders
 
@@ -128,3 +132,117 @@ def test_what_cannot_be_imported_is_told(tmp_path, search, name, message):
     (tmp_path / "half_made_package").mkdir()
     with pytest.raises(UserError, match=message):
         import_own(name, [tmp_path])
+
+
+Graph = Mapping[str, set[str]]
+
+
+def walk_running(node: ast.AST) -> Iterator[ast.AST]:
+    """All that may run, functions' bodies included; what stands under TYPE_CHECKING does not."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            continue
+        yield child
+        yield from walk_running(child)
+
+
+def read_imports(path: Path, modules: Mapping[str, Path]) -> set[str]:
+    """The modules a file imports. `from package import module` needs the module alone, not the package's names."""
+    found = set()
+    for node in walk_running(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path} has a relative import"
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= members & set(modules)
+            if members - set(modules):
+                found.add(str(node.module))
+    return found
+
+
+def read_graph(package: Path) -> Graph:
+    """Every module of a package with the modules it imports, also inside functions, others' by their full name too."""
+    paths = {path.relative_to(package.parent).with_suffix(""): path for path in package.rglob("*.py")}
+    modules = {".".join(name.parts).removesuffix(".__init__"): path for name, path in paths.items()}
+    return {name: read_imports(path, modules) - {name} for name, path in modules.items()}
+
+
+def find_cycle(graph: Graph) -> list[str]:
+    """A way from a module back to itself, empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def join_rooms(graph: Graph) -> Graph:
+    """The same for what stands in the package itself: its modules and packages, each as one."""
+    rooms: dict[str, set[str]] = {}
+    for name, imported in graph.items():
+        room = name.split(".")[:2]
+        others = {tuple(other.split(".")[:2]) for other in imported if other in graph} - {tuple(room)}
+        rooms.setdefault(".".join(room), set()).update(".".join(other) for other in others)
+    return rooms
+
+
+def reach(graph: Graph, start: str) -> set[str]:
+    """All that is imported once a package or module is, by way of others too."""
+    waiting, seen = [name for name in graph if f"{name}.".startswith(f"{start}.")], set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += graph.get(name, set())
+    return seen
+
+
+PACKAGE = Path(stablenet.__file__).parent
+GRAPH = read_graph(PACKAGE)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    assert len(GRAPH) > 100
+    assert find_cycle(GRAPH) == []
+
+
+def test_no_package_imports_itself_by_way_of_others():
+    assert find_cycle(join_rooms(GRAPH)) == []
+
+
+def test_the_weighting_imports_torch_and_single_modules_alone():
+    reached = reach(GRAPH, "stablenet.weighting")
+    assert "stablenet.weighting.dataset" in reached
+    ours = {name for name in reached if name in GRAPH and not f"{name}.".startswith("stablenet.weighting.")}
+    assert all((PACKAGE / f"{name.removeprefix('stablenet.')}.py").is_file() for name in ours), ours
+    others = {name.partition(".")[0] for name in reached - set(GRAPH)} - sys.stdlib_module_names
+    assert others == {"torch", "triton"}
+
+
+def test_the_engine_stands_below_what_is_computed_after_training():
+    above = {"evaluation", "bench", "report", "demo", "export", "saliency", "diagnose", "cli"}
+    assert {name.split(".")[1] for name in reach(GRAPH, "stablenet.engine") if name.count(".")} & above == set()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cycle"),
+    [
+        ("from made.second import X", "import made.second", False),
+        ("from made.second import X", "import made.first", True),
+        ("from made import second", "def late():\n    from made.first import X", True),
+        ("from made import second", "if TYPE_CHECKING:\n    import made.first", False),
+        ("from made import second", "from made import NAME", True),  # the package imports the first
+    ],
+)
+def test_cycles_are_found(tmp_path, first, second, cycle):
+    (tmp_path / "made").mkdir()
+    for name, text in (("__init__", "import made.first"), ("first", first), ("second", second)):
+        (tmp_path / "made" / f"{name}.py").write_text(text)
+    assert bool(find_cycle(read_graph(tmp_path / "made"))) == cycle
+
+
+def test_cycles_of_packages_are_found():
+    graph = {"m.a.x": {"m.b.x"}, "m.a.y": set(), "m.b.x": set(), "m.b.y": {"m.a.y"}}
+    assert not find_cycle(graph)
+    assert find_cycle(join_rooms(graph))

@@ -65,23 +65,25 @@ def test_the_aim_chooses_the_weights(aim):
 
     algorithm = build_known_contexts(aim=aim, penalty=0.01)
     algorithm.start_epoch(0, SAMPLES)
-    algorithm.start_validation(SAMPLES)
+    judge = algorithm.judge_epochs()
+    judge.start(SAMPLES)
     balanced = balance(SAMPLES.y, SAMPLES.domain)
     independent = make_independent(SAMPLES.y, SAMPLES.domain, 0.01)
     assert not torch.allclose(balanced, independent, atol=0.05)
-    for found in (algorithm.weights, algorithm.validation_weights()):
+    for found in (algorithm.weights, judge.weights()):
         torch.testing.assert_close(found, balanced if aim == "balance" else independent, atol=1e-3, rtol=0)
 
 
 def test_weights_grow_from_ones_to_balance():
     algorithm = build_known_contexts(ramp=0.5)
-    algorithm.start_validation(SAMPLES)
+    judge = algorithm.judge_epochs()
+    judge.start(SAMPLES)
     batch = next(SAMPLES.batches())
     found = []
     for epoch in range(3):
         algorithm.start_epoch(epoch, SAMPLES)
         found.append(algorithm.loss(batch).weights)
-    balanced = algorithm.validation_weights()[batch.index]
+    balanced = judge.weights()[batch.index]
     torch.testing.assert_close(found[0], torch.ones(3))
     torch.testing.assert_close(found[1], 0.5 + 0.5 * balanced)
     torch.testing.assert_close(found[2], balanced)

@@ -11,7 +11,7 @@ from tests.engine.tiny import SETTINGS
 from typer.testing import CliRunner
 
 from stablenet.cli.main import app
-from stablenet.cli.progress import Bar
+from stablenet.cli.progress import Bar, describe_figures
 from stablenet.errors import UserError
 
 RUNNER = CliRunner()
@@ -34,21 +34,22 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("judged", "told"),
-    [
-        ({}, "validation 90.0%\n"),
-        ({"judged": {"context_use": 5.0}}, "validation 90.0% (answers with the context)\n"),
-        (
-            {"judged": {"context_use": -5.0, "offsets_left": 0.25}},
-            "validation 90.0% (answers against the context, 0.25 of the offsets left)\n",
-        ),
-    ],
+    ("note", "told"), [("", "validation 90.0%\n"), ("it is well", "validation 90.0% (it is well)\n")]
 )
-def test_the_line_of_an_epoch_tells_whether_the_context_is_used(judged, told):
+def test_the_line_of_an_epoch_ends_with_what_the_method_says(note, told):
     shown = StringIO()
-    record = {"epoch": 3, "train": {"loss": 0.5}, "validation": {"accuracy": 0.9}, **judged}
-    Bar(Console(file=shown, width=120)).epoch(record)
+    record = {"epoch": 3, "train": {"loss": 0.5}, "validation": {"accuracy": 0.9}}
+    Bar(Console(file=shown, width=120)).epoch(record, note)
     assert shown.getvalue().endswith(told)
+
+
+def test_figures_are_shown_by_their_names():
+    values = {"loss": 0.42, "accuracy": 0.87, "dependence_before": 9.71, "dependence_after": 6.6, "ess_ratio": 0.61}
+    assert describe_figures(values) == "loss 0.420  accuracy 87%  dependence 9.71 → 6.6  ess 61%"
+    assert (
+        describe_figures({"loss": 1.0, "meta_loss": 0.5, "left_after": 2.0})
+        == "loss 1.000  meta loss 0.5  left after 2"
+    )
 
 
 def test_train_prints_one_result(trained):
@@ -56,7 +57,7 @@ def test_train_prints_one_result(trained):
     folder = next(runs.iterdir())
     assert done.stdout.splitlines()[0].startswith("trained: best source validation")
     assert str(folder) in done.stdout.replace("\n", "")
-    assert "dep " in done.stderr  # the line of the epoch
+    assert "dependence " in done.stderr  # the line of the epoch
 
 
 def test_train_again_does_nothing(trained):

@@ -11,7 +11,8 @@ import sys
 import pytest
 import torch
 
-from stablenet.data.kernels import count_taps, runs_fused
+from stablenet.data.kernels import runs_fused
+from stablenet.data.kernels.taps import count_taps
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton comes with torch on Linux")
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from stablenet.demo.verdict import sign, write_learned, write_verdict
-from stablenet.evaluation.statistics import compare_pairs
+from stablenet.metrics import compare_pairs
 
 
 @pytest.mark.parametrize(

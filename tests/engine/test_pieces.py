@@ -1,19 +1,22 @@
-"""Totals, schedules, graphs' conditions, tallies, random numbers."""
+"""Totals, schedules, graphs' conditions, ranks, random numbers."""
 
+import ast
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
-from stablenet.algorithms import ERM
+import stablenet
+from stablenet.algorithms import ALGORITHMS, ERM, Judgement
 from stablenet.algorithms.base import Context
 from stablenet.engine.config import TrainConfig
 from stablenet.engine.devices import own_random_numbers, seed_generators
 from stablenet.engine.graphs import choose_graphs
 from stablenet.engine.optimizers import learning_rate
-from stablenet.engine.records import validation_rank
+from stablenet.engine.records import OLD_FINDING, describe_judgement, validation_rank
 from stablenet.engine.totals import Totals
-from stablenet.evaluation.metrics import Tally
 from stablenet.models import build_network
 
 CPU = torch.device("cpu")
@@ -105,49 +108,6 @@ def test_random_numbers_are_functions_of_seed_rank_and_step():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_tally_against_plain_counting():
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(200, 3, generator=generator)
-    y = torch.randint(0, 3, (200,), generator=generator)
-    domain = torch.randint(0, 4, (200,), generator=generator)
-    domain[domain == 2] = 0  # a domain without samples
-    tally = Tally(4, 3, CPU)
-    for part in torch.arange(200).split(64):
-        tally.add(logits[part], y[part], domain[part])
-    found = tally.figures(["p", "q", "r", "s"], ["a", "b", "c"])
-    right = [bool(logits[k].argmax() == y[k]) for k in range(200)]
-
-    def share(chosen):
-        return sum(right[k] for k in chosen) / len(chosen)
-
-    assert found["accuracy"] == share(range(200))
-    per_domain = {name: share([k for k in range(200) if domain[k] == d]) for d, name in ((0, "p"), (1, "q"), (3, "s"))}
-    assert found["per_domain"] == pytest.approx(per_domain)
-    assert found["mean_domain_accuracy"] == pytest.approx(sum(per_domain.values()) / 3)
-    assert found["per_class"]["b"] == pytest.approx(share([k for k in range(200) if y[k] == 1]))
-    groups = [share([k for k in range(200) if (domain[k], y[k]) == (d, c)]) for d in (0, 1, 3) for c in range(3)]
-    assert found["worst_group_accuracy"] == pytest.approx(min(groups))
-    losses = [-torch.log_softmax(logits[k], 0)[y[k]].item() for k in range(200)]
-    assert found["loss"] == pytest.approx(sum(losses) / 200, rel=1e-5)
-    assert found["count"] == 200
-    assert "weighted_accuracy" not in found
-
-
-def test_tally_under_weights_against_plain_counting():
-    generator = torch.Generator().manual_seed(1)
-    logits, y = torch.randn(50, 3, generator=generator), torch.randint(0, 3, (50,), generator=generator)
-    weights, nowhere = torch.rand(50, generator=generator), torch.zeros(50, dtype=torch.int64)
-    tally = Tally(1, 3, CPU)
-    for part in torch.arange(50).split(16):
-        tally.add(logits[part], y[part], nowhere[part], weights[part])
-    found, total = tally.figures(["p"], ["a", "b", "c"]), sum(weights.tolist())
-    right = sum(float(weights[k]) for k in range(50) if logits[k].argmax() == y[k])
-    loss = sum(float(weights[k]) * -torch.log_softmax(logits[k], 0)[y[k]].item() for k in range(50))
-    assert found["weighted_accuracy"] == pytest.approx(right / total)
-    assert found["weighted_loss"] == pytest.approx(loss / total, rel=1e-5)
-    assert found["weighted_count"] == pytest.approx(total**2 / sum(w**2 for w in weights.tolist()))
-
-
 def test_less_than_an_effective_sample_is_told_apart_by_the_loss():
     def rank(accuracy, loss):
         figures = {"weighted_accuracy": accuracy, "weighted_loss": loss, "weighted_count": 80.0}
@@ -162,8 +122,28 @@ def test_what_uses_the_context_ranks_lower_by_what_it_gains_from_it():
         figures = {"weighted_accuracy": weighted, "weighted_loss": 0.7, "weighted_count": 100.0}
         return validation_rank({"validation": {"accuracy": plain, "loss": 0.9, **figures}, **judged})
 
-    judged = {"judged": {"context_use": 4.0}}
+    old = {"judged": {"context_use": 4.0}}  # the records of version 0.1 name no penalty
     assert rank(0.90, 0.56) == rank(0.90, 0.56, judged={"other": 1.0}) == (0.56, -0.7)
-    assert rank(0.90, 0.56, **judged)[0] == pytest.approx(0.22)
-    assert rank(0.30, 0.56, **judged)[0] == pytest.approx(0.30)
-    assert rank(0.95, 0.90, **judged) > rank(0.30, 0.31)  # trained, and not quite free of the context
+    assert rank(0.90, 0.56, **old)[0] == pytest.approx(0.22)
+    assert rank(0.30, 0.56, **old)[0] == pytest.approx(0.30)
+    assert rank(0.95, 0.90, **old) > rank(0.30, 0.31)  # trained, and not quite free of the context
+    for plain, weighted in ((0.90, 0.56), (0.30, 0.56), (0.95, 0.90), (1 / 3, 0.77)):
+        new = describe_judgement(Judgement(figures={"context_use": 4.0}, penalty=abs(plain - weighted)))
+        assert rank(plain, weighted, **json.loads(json.dumps(new))) == rank(plain, weighted, **old)
+
+
+def test_a_penalty_counts_with_plain_figures_too():
+    record = {"validation": {"accuracy": 0.75, "loss": 0.5}}
+    assert validation_rank(record) == (0.75, -0.5)
+    assert validation_rank(record | describe_judgement(Judgement(penalty=0.25))) == (0.5, -0.5)
+    assert describe_judgement(Judgement()) == {}
+
+
+def test_the_engine_knows_no_method_by_name():
+    package = Path(stablenet.__file__).parent
+    files = [*sorted((package / "engine").glob("*.py")), package / "cli" / "progress.py"]
+    words = {name for name in ALGORITHMS if name not in ("erm", "stablenet")}  # the default; the package's own name
+    words |= {"context_use", "offsets_left", "dependence_before", "dependence_after", "ess_ratio"}
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+    said = [node.value for node in nodes if isinstance(node, ast.Constant) and node.value in words]
+    assert said == [OLD_FINDING]

@@ -18,7 +18,7 @@ from stablenet.engine.session import begin_again
 from stablenet.engine.stepping import EngineStepper
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
-from stablenet.evaluation.metrics import Tally
+from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
 from stablenet.weighting import solve_dataset, solve_offsets
 from stablenet.weighting.dataset import PRETRAINED_PENALTY
@@ -384,10 +384,28 @@ def found_uses(monkeypatch):
     return set_uses
 
 
+class Listener(Watcher):
+    """Keeps what methods say of epochs."""
+
+    def __init__(self):
+        self.notes = []
+
+    def epoch(self, record, note=""):
+        self.notes.append(note)
+
+
 def test_offsets_are_halved_where_the_network_answers_against_the_context(tmp_path, found_uses):
     plain = tiny_run(tmp_path / "plain", "stablenet")
-    seen = found_uses(-4.0, 5.0, -6.0)
-    run = tiny_run(tmp_path / "run", "stablenet")
+    seen, listener = found_uses(-4.0, 5.0, -6.0), Listener()
+    run = tiny_run(tmp_path / "run", "stablenet", watcher=listener)
+    assert listener.notes == [
+        "the network answers against the context, 0.5 of the offsets left",
+        "the network answers with the context",
+        "the network answers against the context, 0.25 of the offsets left",
+    ]
+    for record in epochs(run):
+        figures = record["validation"]
+        assert record.get("rank_penalty", 0.0) == abs(figures["accuracy"] - figures["weighted_accuracy"])
     names = ("accuracy", "weighted_accuracy", "weighted_count")
     assert seen == [tuple(record["validation"][name] for name in names) for record in epochs(run)]
     assert [record.get("judged") for record in epochs(run)] == [
@@ -411,6 +429,7 @@ def test_without_offsets_nothing_is_halved_and_epochs_are_judged(tmp_path, found
     found_uses(-4.0, 3.4, 3.6)
     run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.offset=0.0")
     assert [record.get("judged") for record in epochs(run)] == [{"context_use": -4.0}, None, {"context_use": 3.6}]
+    assert "rank_penalty" not in epochs(run)[1]
 
 
 def test_the_chosen_epoch_is_one_that_does_without_the_context(tmp_path, monkeypatch):
@@ -508,7 +527,7 @@ def test_weights_of_the_validation_samples_are_those_of_a_solve_for_them_alone(t
     samples, features = read_taps(run, "validation", "stage1", "stage2")
     images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
     weights = solve_dataset(features.float(), samples.y, seed=run.config.seed).weights
-    figures = Tally(len(run.manifest.domains), len(run.classes), images.device)
+    figures = GroupCounts(len(run.manifest.domains), len(run.classes), images.device)
     with torch.no_grad():
         figures.add(run.load_model("last")(images), samples.y, samples.domain, weights)
     expected = figures.figures(run.manifest.domains, run.classes)

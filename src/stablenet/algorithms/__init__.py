@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet
+from stablenet.algorithms.base import Algorithm, Context, EpochJudge, Judgement, StepOutput, Stepper, TrainingSet
 from stablenet.algorithms.cnbb import CNBB
 from stablenet.algorithms.coral import CORAL
 from stablenet.algorithms.d_sam import DSAM
@@ -88,8 +88,10 @@ __all__ = [
     "Algorithm",
     "Context",
     "EpiFCR",
+    "EpochJudge",
     "Focal",
     "JiGen",
+    "Judgement",
     "StableNet",
     "StepOutput",
     "Stepper",

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from stablenet.data.manifest import Manifest
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
 
 S = TypeVar("S")
@@ -74,6 +73,41 @@ class TrainingSet(Protocol):
         """Every sample once, without augmentation; of several processes each gets its share."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What a method found in an epoch's source validation; all empty where it found nothing.
+
+    figures: go into the epoch's record as `judged`.   penalty: taken off the accuracy that the epoch is ranked by.
+    note: one plain sentence without a full stop, shown behind the epoch's figures.
+    """
+
+    figures: dict[str, float] = field(default_factory=dict)
+    penalty: float = 0.0
+    note: str = ""
+
+
+class EpochJudge:
+    """How a method takes part in the ranking of epochs by source validation; each step may be left as it is.
+
+    What has to survive an interruption lies in the method's buffers: a run that goes on makes its judge anew and does
+    not `start` it again.
+    """
+
+    def start(self, validation_set: TrainingSet) -> None:
+        """Called once, before the first epoch; the images are not trained on."""
+
+    def weights(self) -> Tensor | None:
+        """How much every row of the validation part counts where epochs are ranked, (n,); None counts all alike."""
+        return None
+
+    def judge(self, figures: Mapping[str, Any]) -> Judgement:
+        """Called by all processes after every epoch with the figures of its source validation.
+
+        The method may change how it goes on.
+        """
+        return Judgement()
+
+
 class Stepper(Protocol):
     """What the engine offers to `Algorithm.step`."""
 
@@ -99,7 +133,9 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     # Whether a whole step is device work alone, with nothing that the host decides or counts, so that an epoch's steps
     # may be replayed as a CUDA graph. What changes between epochs is no matter. An instance may say it by its settings.
     replayable: bool = False
-    graphs: bool = True  # whether work of the method's own may be replayed as CUDA graphs; the engine says so
+    # Whether work of the method's own may be replayed as CUDA graphs; the engine says so. No part of `Context`, which
+    # is kept with exported models: it does not change what is computed.
+    graphs: bool = True
     several_processes: ClassVar[bool] = True
     # Whether it learns from domain labels, which most methods do without: marked by an asterisk wherever it is named.
     uses_domains: ClassVar[bool] = False
@@ -131,38 +167,31 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         return {}
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Called after the last batch of epoch `epoch` (from 0)."""
-        return {}
+        """Called after the last batch of epoch `epoch` (from 0); what it returns goes into the records.
 
-    def start_validation(self, validation_set: TrainingSet) -> None:
-        """Called once, before the first epoch, where the split has a validation part; its images are not trained on."""
-
-    def validation_weights(self) -> Tensor | None:
-        """How much every row of the validation part counts where epochs are ranked, (n,); None counts all alike."""
-        return None
-
-    def after_validation(self, figures: Mapping[str, Any]) -> dict[str, float]:
-        """Called by all processes after every epoch with the figures of its source validation, where there is one.
-
-        A method may change how it goes on. What it returns, if anything, goes into the epoch's record as `judged`.
+        Not the next `start_epoch`: what is measured and kept now includes it, and after the last epoch none follows.
         """
         return {}
 
-    def check_processes(self, number: int) -> None:
-        """Refuse several processes where the method was written for one."""
-        if number > 1 and not self.several_processes:
-            raise UserError(f"{type(self).__name__} trains in one process: start it without torchrun")
+    def judge_epochs(self) -> EpochJudge | None:
+        """Who judges epochs beside plain source validation; asked when a run with a validation part starts or goes on.
+
+        None ranks them by plain figures.
+        """
+        return None
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Groups for the optimiser; `rate_scale` multiplies the learning rate of a group."""
+        """Groups for the optimiser; `rate_scale` multiplies the learning rate of a group.
+
+        Asked for because the optimiser and its schedule are the engine's.
+        """
         return [{"params": [p for p in self.parameters() if p.requires_grad], "rate_scale": 1.0}]
 
-    def own_optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Optimisers of the method's own, for the checkpoint."""
-        return {}
-
     def trains_predictor(self) -> bool:
-        """Whether the latest step moved the predictor: not yet, where a method first learns something else."""
+        """Whether the latest step moved the predictor: not yet, where a method first learns something else.
+
+        An average of weights starts there; the weights alone do not show whether they rest or have not been trained.
+        """
         return True
 
     def predictor(self) -> Network:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from stablenet.evaluation.statistics import compare_pairs
+from stablenet.metrics import compare_pairs
 
 Verdict = Literal["win", "tie", "loss"]
 

@@ -1,4 +1,4 @@
-"""The bar of `stablenet train`: time left, loss, effective sample size, dependence. Refreshed rarely: it waits."""
+"""The bar of `stablenet train`: time left, loss and the method's own figures. Refreshed rarely: it waits."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Bar(Watcher):
             self._last_move = now
             self._progress.update(self._task, completed=step, description=f"epoch {epoch}")
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def epoch(self, record: dict[str, Any], note: str = "") -> None:
         validation = record["validation"]
         told = f"{validation['accuracy']:.1%}" if validation else "none"
         train = describe_figures(record["train"])
-        told += describe_judged(record.get("judged", {}))
+        told += f" ({note})" if note else ""
         self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {told}", highlight=False)
 
     def end(self) -> None:
@@ -97,21 +97,18 @@ def _is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def describe_judged(judged: dict[str, float]) -> str:
-    """What a method found in an epoch's validation, to stand behind its figure; mostly nothing."""
-    if "context_use" not in judged:
-        return ""
-    left = f", {judged['offsets_left']:.3g} of the offsets left" if "offsets_left" in judged else ""
-    return f" (answers {'with' if judged['context_use'] > 0 else 'against'} the context{left})"
-
-
 def describe_figures(values: dict[str, float]) -> str:
-    """loss 0.420  acc 87%  ess 61%  dep 9.7 → 6.6: of the training batches, ess and dep where there are weights"""
+    """loss 0.420  accuracy 87%  dependence 9.7 → 6.6  ess 61%: of the training batches, by the names methods give.
+
+    Shares are named accuracy or <name>_ratio; <name>_before and <name>_after are shown as a pair.
+    """
     parts = [f"loss {values['loss']:.3f}"]
-    if "accuracy" in values:
-        parts.append(f"acc {values['accuracy']:.0%}")
-    if "ess_ratio" in values:
-        parts.append(f"ess {values['ess_ratio']:.0%}")
-    if "dependence_after" in values:
-        parts.append(f"dep {values['dependence_before']:.3g} → {values['dependence_after']:.3g}")
+    for name, value in values.items():
+        stem, _, kind = name.rpartition("_")
+        if name == "accuracy" or kind == "ratio":
+            parts.append(f"{stem or name} {value:.0%}")
+        elif kind == "before" and f"{stem}_after" in values:
+            parts.append(f"{stem} {value:.3g} → {values[f'{stem}_after']:.3g}")
+        elif name != "loss" and not (kind == "after" and f"{stem}_before" in values):
+            parts.append(f"{name.replace('_', ' ')} {value:.3g}")
     return "  ".join(parts)

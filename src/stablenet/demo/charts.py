@@ -8,7 +8,7 @@ from statistics import fmean
 
 from stablenet.demo.findings import Findings, Outcome
 from stablenet.demo.weights import SampleWeights
-from stablenet.evaluation.statistics import Spread
+from stablenet.metrics import Spread
 from stablenet.page import Drawing, Scale, choose_ticks
 
 WIDTH = 440

@@ -12,7 +12,7 @@ from stablenet.engine.files import read_lines
 from stablenet.engine.runs import Run
 from stablenet.evaluation.evaluate import RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
-from stablenet.evaluation.statistics import Paired, Spread, compare_pairs, summarize
+from stablenet.metrics import Paired, Spread, compare_pairs, summarize
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class _Teller(Watcher):
     def __init__(self, name: str, tell: Report) -> None:
         self._name, self._tell = name, tell
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def epoch(self, record: dict[str, Any], note: str = "") -> None:
         self._tell(self._name, record["epoch"])
 
 

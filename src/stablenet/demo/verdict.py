@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from stablenet.demo.findings import Findings
-from stablenet.evaluation.statistics import Paired
+from stablenet.metrics import Paired
 
 LEARNED = 0.9  # accuracy in training, with dropout on, below which a run has not learned its task
 TIE = 0.0005  # a twentieth of a point: what the page rounds away

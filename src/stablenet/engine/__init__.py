@@ -19,15 +19,15 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 RECORDS, by "kind":
     start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch
     step    every `train.log_every` steps: step, epoch, loss, and the method's diagnostics (accuracy of the batch;
-            StableNet: dependence_before, dependence_after, ess_ratio)
-    solve   what a method did between epochs: epoch, and its figures (StableNet's solve of the whole set)
+            what else there is says the method's page)
+    solve   what a method did between epochs: epoch, and its figures
     epoch   after every epoch: epoch (from 1), step, learning_rate, train {loss, accuracy, diagnostics},
             validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count, and
             weighted_accuracy, weighted_loss, weighted_count (effective samples) where the method weighs the validation
             samples: they rank the epochs then},
             or null where the split has no validation part; per_domain only for up to 20 domains;
-            judged, what the method found, where it found something (StableNet: context_use, see there, and
-            offsets_left, 0 to 1, where they were halved)
+            judged, what the method found, where it found something, and rank_penalty, what that takes off the
+            accuracy by which the epoch is ranked (`Judgement`)
     averaging  with `train.averaging=swad`, every `train.swad.every` steps: step, epoch, validation_loss, threshold,
             kept (first and last step averaged for certain, null before the window opens), ended
     averaged   at its end: epoch, step, first_step, last_step, converged (whether a window was found),

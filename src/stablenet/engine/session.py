@@ -22,6 +22,7 @@ from stablenet.engine.optimizers import make_optimizer
 from stablenet.engine.parts import Feeder, RunData
 from stablenet.engine.stepping import EngineStepper, ReplayedStepping, Stepping
 from stablenet.engine.writer import Writer
+from stablenet.errors import UserError
 from stablenet.models import build_network
 
 
@@ -147,7 +148,8 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
     )
     context = Context.of_split(manifest, config.train.epochs, config.seed, bool(config.model.pretrained))
     algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
-    algorithm.check_processes(fabric.world_size)
+    if fabric.world_size > 1 and not algorithm.several_processes:
+        raise UserError(f"{type(algorithm).__name__} trains in one process: start it without torchrun")
     if device.type == "cuda":
         algorithm = algorithm.to(memory_format=torch.channels_last)
         if fabric.world_size > 1 and config.train.sync_batchnorm:

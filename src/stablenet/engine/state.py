@@ -14,6 +14,8 @@ from stablenet.engine.session import Session
 from stablenet.engine.totals import Totals
 from stablenet.models import Network
 
+OPTIMIZER = "engine"  # its name in a checkpoint
+
 
 @dataclass
 class Position:
@@ -38,10 +40,9 @@ def save_checkpoint(session: Session, position: Position, totals: Totals, averag
     each, and so are buffers wherever they are read (`share_buffers`). Order and random numbers follow the position.
     """
     tensors: dict[str, Tensor] = {f"method/{k}": v for k, v in session.algorithm.state_dict().items()}
-    meta: dict[str, Any] = {"position": _plain(position), "optimizers": {}}
-    for name, optimizer in _optimizers(session).items():
-        flat, meta["optimizers"][name] = flatten_optimizer(optimizer, f"optimizer/{name}")
-        tensors |= flat
+    flat, settings = flatten_optimizer(session.optimizer, f"optimizer/{OPTIMIZER}")
+    meta: dict[str, Any] = {"position": _plain(position), "optimizers": {OPTIMIZER: settings}}
+    tensors |= flat
     sums, meta["totals"] = totals.state()
     tensors |= {f"totals/{name}": tensor for name, tensor in sums.items()}
     if averaging is not None:
@@ -54,8 +55,7 @@ def restore_checkpoint(session: Session, totals: Totals, averaging: Averaging | 
     """Put the session back to where its checkpoint was written."""
     tensors, meta = load_tensors(session.folder.checkpoint)
     session.algorithm.load_state_dict(take(tensors, "method"))
-    for name, optimizer in _optimizers(session).items():
-        restore_optimizer(optimizer, f"optimizer/{name}", tensors, meta["optimizers"][name])
+    restore_optimizer(session.optimizer, f"optimizer/{OPTIMIZER}", tensors, meta["optimizers"][OPTIMIZER])
     totals.restore(take(tensors, "totals"), meta["totals"])
     if averaging is not None:
         averaging.restore(take(tensors, "averaging"), meta["averaging"])
@@ -91,7 +91,3 @@ def _plain(position: Position) -> dict[str, Any]:
     if not position.best_epoch:
         plain["best_rank"] = None  # JSON has no infinity
     return plain
-
-
-def _optimizers(session: Session) -> dict[str, Any]:
-    return {"engine": session.optimizer, **session.algorithm.own_optimizers()}

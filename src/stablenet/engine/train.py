@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from stablenet.algorithms import Judgement
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine.averaging import Averaging, make_averaging
 from stablenet.engine.config import RunConfig
@@ -19,7 +20,7 @@ from stablenet.engine.folder import FAILED, FINISHED, INTERRUPTED, RUNNING, choo
 from stablenet.engine.interrupts import CHECKPOINT, STOP, Agreement, Interrupted, StopRequest, watch_signals
 from stablenet.engine.optimizers import learning_rate, set_rate
 from stablenet.engine.parts import RunData, make_manifest
-from stablenet.engine.records import validation_rank
+from stablenet.engine.records import describe_judgement, validation_rank
 from stablenet.engine.runs import Run, load_run
 from stablenet.engine.session import Runtime, Session, build_session
 from stablenet.engine.state import Position, restore_checkpoint, save_checkpoint, save_model, share_buffers
@@ -74,6 +75,7 @@ class Training:
         self._agreement = Agreement(session.device, session.fabric.world_size)
         self._totals = Totals(session.device, session.fabric.world_size)
         self._averaging = make_averaging(session)
+        self._judge = session.algorithm.judge_epochs() if session.validation else None
         self._position = Position()
         fresh = not session.folder.checkpoint.exists()
         if not fresh:
@@ -114,8 +116,8 @@ class Training:
         session.stepping.start_epoch()
         if position.batch == 0:
             self._totals.clear()
-            if position.epoch == 0 and session.validation_set is not None:
-                session.algorithm.start_validation(session.validation_set)
+            if position.epoch == 0 and self._judge is not None and session.validation_set is not None:
+                self._judge.start(session.validation_set)
             self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
         self._timing.start_epoch(position.step)
         for batch in session.training.epoch(position.epoch, position.batch):
@@ -178,14 +180,14 @@ class Training:
             "train": self._totals.means(),
             "validation": figures,
         }
-        if figures and (judged := session.algorithm.after_validation(figures)):
-            record["judged"] = judged
+        judgement = self._judge.judge(figures) if self._judge is not None and figures else Judgement()
+        record |= describe_judgement(judgement)
         self._record(record)
         self._keep_models(record)
         self._ask_oracle()
         self._totals.clear()
         self._checkpoint()
-        self._watcher.epoch(record)
+        self._watcher.epoch(record, judgement.note)
 
     def _keep_models(self, record: dict[str, Any]) -> None:
         position, session = self._position, self._session
@@ -209,8 +211,8 @@ class Training:
         return lambda batch: predictor(batch.x)
 
     def _validate(self, validation: Loader) -> dict[str, Any]:
-        algorithm = self._session.algorithm
-        return self._evaluate(validation, algorithm.validator, algorithm.validation_weights())
+        weights = self._judge.weights() if self._judge is not None else None
+        return self._evaluate(validation, self._session.algorithm.validator, weights)
 
     def _evaluate(self, loader: Loader, choose: Callable[[], Predict], weights: Tensor | None = None) -> dict[str, Any]:
         """Figures with the method in eval mode, also while what predicts is chosen: it may be a copy made now."""

@@ -11,7 +11,7 @@ from torch import distributed as dist
 
 from stablenet.data.manifest import Manifest
 from stablenet.data.pipeline import Batch, Loader
-from stablenet.evaluation.metrics import Tally
+from stablenet.metrics import GroupCounts
 
 Predict = Callable[[Batch], Tensor]  # a batch to logits (b, classes)
 
@@ -20,14 +20,14 @@ Predict = Callable[[Batch], Tensor]  # a batch to logits (b, classes)
 def evaluate_loader(
     predict: Predict, loader: Loader, manifest: Manifest, fabric: Any, weights: Tensor | None = None
 ) -> dict[str, Any]:
-    """Figures over all samples of the loader.   weights: (n,) of the part's rows, see `Tally`."""
+    """Figures over all samples of the loader.   weights: (n,) of the part's rows, see `GroupCounts`."""
     device = loader.device
-    tally = Tally(len(manifest.domains), len(manifest.classes), device)
+    counts = GroupCounts(len(manifest.domains), len(manifest.classes), device)
     with fabric.autocast():
         for batch in loader.epoch(0):
             if len(batch.y):  # a short last batch may leave a process without a sample
-                tally.add(predict(batch), batch.y, batch.domain, None if weights is None else weights[batch.index])
+                counts.add(predict(batch), batch.y, batch.domain, None if weights is None else weights[batch.index])
     if dist.is_available() and dist.is_initialized():
-        for tensor in tally.tensors():
+        for tensor in counts.tensors():
             dist.all_reduce(tensor)
-    return tally.figures(manifest.domains, manifest.classes)
+    return counts.figures(manifest.domains, manifest.classes)

@@ -20,8 +20,8 @@ class Watcher:
     def step(self, step: int, epoch: int, totals: Totals) -> None:
         """A step was done (from 1)."""
 
-    def epoch(self, record: dict[str, Any]) -> None:
-        """An epoch was recorded."""
+    def epoch(self, record: dict[str, Any], note: str = "") -> None:
+        """An epoch was recorded.   note: what the method says of it, mostly nothing."""
 
     def end(self) -> None:
         """The run stopped, however it did."""

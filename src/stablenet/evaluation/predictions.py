@@ -15,8 +15,7 @@ from torch import Tensor
 from stablenet.data.manifest import Manifest
 from stablenet.engine.files import write_whole
 from stablenet.errors import UserError
-from stablenet.evaluation.calibration import calibration_error
-from stablenet.evaluation.metrics import Tally
+from stablenet.metrics import GroupCounts, calibration_error
 
 PREFIX = "p_"  # of the columns with probabilities, one per class
 
@@ -37,11 +36,11 @@ class Predictions:
 
 
 def measure(predictions: Predictions, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
-    """The figures of `Tally`, the worst group by name, and the calibration error."""
-    tally = Tally(len(domains), len(classes), torch.device("cpu"))
-    tally.add(predictions.logits, predictions.y, predictions.domain)
+    """The figures of `GroupCounts`, the worst group by name, and the calibration error."""
+    counts = GroupCounts(len(domains), len(classes), torch.device("cpu"))
+    counts.add(predictions.logits, predictions.y, predictions.domain)
     return {
-        **tally.figures(domains, classes),
+        **counts.figures(domains, classes),
         "worst_group": _find_worst_group(predictions, domains, classes),
         "calibration_error": calibration_error(predictions.probabilities, predictions.y),
     }

@@ -6,11 +6,10 @@ from functools import cache
 
 from torch import Tensor
 
+from stablenet.data.kernels.taps import Triple, count_taps
 from stablenet.weighting.kernels import triton_works
 
 MOST_TAPS = 8  # source pixels on one axis that a pixel is made of; beyond, products of matrices are quicker
-
-Triple = tuple[float, float, float]
 
 
 def runs_fused(pixels: Tensor, size: int) -> bool:
@@ -22,15 +21,6 @@ def runs_fused(pixels: Tensor, size: int) -> bool:
 @cache
 def _has_triton() -> bool:
     return triton_works()
-
-
-def count_taps(source: int, target: int) -> int:
-    """How many of `source` pixels can touch one of `target`, rounded up so that few programs are compiled.
-
-    The triangle around a pixel's centre reaches as far as the larger of the two pixels, on both sides.
-    """
-    taps = -(-2 * max(source, target) // target)
-    return taps if taps <= 4 else 1 << (taps - 1).bit_length()
 
 
 def augment_fused(pixels: Tensor, rows: Tensor | None, draws: Tensor, size: int, mean: Triple, std: Triple) -> Tensor:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from stablenet.data.draws import COLUMNS
-from stablenet.data.kernels import Triple, count_taps, programs
+from stablenet.data.kernels import programs
+from stablenet.data.kernels.taps import Triple, count_taps
 
 BLOCK = 512  # pixels of one program
 FUSE = {"enable_fp_fusion": True}  # a·b + c in one rounding; Triton's versions differ in what they do unasked

@@ -1,8 +1,11 @@
-"""Figures of a classifier from counts per domain and class."""
+"""Figures of a classifier: counts per domain and class, calibration, and what a few seeds say of a mean."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -10,9 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 MOST_DOMAINS = 20  # listed one by one; sets with more (MNIST-M has 200) have a handful of images in each
+BINS = 15  # of equal width; the usual number since the measure came up for deep networks
+CONFIDENCE = 0.95
 
 
-class Tally:
+class GroupCounts:
     """Right and all predictions per domain and class, summed on the device; reading the figures waits for it."""
 
     def __init__(self, num_domains: int, num_classes: int, device: torch.device) -> None:
@@ -66,3 +71,56 @@ def _shares(right: Tensor, total: Tensor, names: Sequence[str]) -> dict[str, flo
     """Accuracy by name, of what has samples at all."""
     pairs = zip(names, right.tolist(), total.tolist(), strict=True)
     return {name: hits / number for name, hits, number in pairs if number}
+
+
+def calibration_error(probabilities: Tensor, y: Tensor, bins: int = BINS) -> float:
+    r"""Expected calibration error Σ_b n_b/n·|accuracy_b − confidence_b| over bins of the largest probability.
+
+    probabilities: (n, classes), rows sum to one.   y: (n,) class.
+    """
+    confidence, predicted = probabilities.double().max(1)
+    right = (predicted == y).double()
+    number = (confidence * bins).ceil().long().clamp(1, bins) - 1  # bins are (k/bins, (k + 1)/bins]
+    gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, number, right - confidence)
+    return float(gap.abs().sum()) / len(y)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """deviation: of the sample (n − 1)."""
+
+    values: tuple[float, ...]
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Differences seed by seed. low, high: the 95 % interval of their mean by Student's t.
+
+    It takes the differences for draws of one normal distribution, and is wide for three of them.
+    """
+
+    differences: Spread
+    low: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.low > 0 or self.high < 0
+
+
+def summarize(values: Sequence[float]) -> Spread:
+    """Two values or more."""
+    return Spread(tuple(values), fmean(values), stdev(values))
+
+
+def compare_pairs(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
+    """Ours minus theirs, pair by pair."""
+    from scipy.stats import t
+
+    differences = summarize([a - b for a, b in zip(ours, theirs, strict=True)])
+    count = len(differences.values)
+    reach = float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * differences.deviation / math.sqrt(count)
+    return Paired(differences, differences.mean - reach, differences.mean + reach)
