@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, UsedWeights, classify
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
@@ -152,6 +152,7 @@ class StableNet(Algorithm[StableNetSettings]):
         if not settings.solves_whole_set:
             overrides = {"num_classes": context.num_classes, **overrides}
             self.weighting = StableWeighting(settings.preset, **overrides)
+            self.used = UsedWeights(context.num_samples)
         else:
             self.weighting = DatasetWeighting(context.num_samples, settings.preset, **overrides)
             if settings.collect == "pass":
@@ -171,6 +172,8 @@ class StableNet(Algorithm[StableNetSettings]):
         per_sample, accuracy = classify(logits, batch.y, offsets)
         if isinstance(self.weighting, StableWeighting):
             weights = self.weighting(features, labels=batch.y)
+            if self.training:
+                self.used.keep(batch.index, weights)
             told = describe(self.weighting.last_solution, weights)
         else:
             weights = self.weighting(batch.index)
@@ -213,6 +216,17 @@ class StableNet(Algorithm[StableNetSettings]):
         if use < 0 and self.offsets is not None and bool(self.offsets.offsets.any()):
             told["offsets_left"] = self.offsets.weaken()
         return told
+
+    def sample_columns(self) -> dict[str, Tensor]:
+        """context: of what the offsets are the strength's share."""
+        if isinstance(self.weighting, StableWeighting):
+            return {"weight": self.used.weights}
+        columns = {"weight": self.weighting.handed}
+        if self.offsets is not None:
+            share = self.offsets.strength * float(self.offsets.left)
+            columns["offset"] = self.offsets.offsets
+            columns["context"] = self.offsets.offsets / share if share else torch.zeros_like(self.offsets.offsets)
+        return columns
 
     def _read(self, weighting: DatasetWeighting, samples: TrainingSet) -> None:
         """Features of all samples, by the network as it is, without augmentation and dropout."""
