@@ -131,6 +131,15 @@ def test_same_samples_and_weights(outcomes):
     assert (one[:, 1].std(1) > 0.01).all()  # there was something to compare
 
 
+def test_the_file_of_weights_is_that_of_both(outcomes):
+    one, two = (load_run(outcomes / name).weights() for name in ("one", "two"))
+    seen = torch.cat([load_file(outcomes / f"{rank}.safetensors")["seen"] for rank in range(2)], 2)
+    latest = {int(index): weight for step in seen for index, weight in step.T.tolist()}
+    assert {row: two["weight"][row] for row in latest} == pytest.approx(latest, abs=1e-6)
+    assert two["weight"].to_numpy() == pytest.approx(one["weight"].to_numpy(), rel=1e-3, abs=1e-4)
+    assert two["weight"].std() > 0.01
+
+
 def test_same_memory(outcomes):
     one, *two = (load_file(outcomes / f"{name}.safetensors") for name in ("one", 0, 1))
     for other in two:
@@ -244,7 +253,7 @@ def read_position(folder):
 
 
 def read_results(folder):
-    files = [folder / "records.jsonl", *folder.glob("*.safetensors")]
+    files = [folder / "records.jsonl", folder / "weights.parquet", *folder.glob("*.safetensors")]
     return {path.name: path.read_bytes() for path in files}
 
 

@@ -38,7 +38,7 @@ def test_killed_runs_end_as_if_nothing_had_happened(tmp_path, method, times):
     whole = tiny_run(tmp_path / "whole", *METHODS[method])
     kill_often(tmp_path / "killed", METHODS[method], times, seed=times)
     resumed = tiny_run(tmp_path / "killed", *METHODS[method], resume=True)
-    for name in ("records.jsonl", "best.safetensors", "last.safetensors"):
+    for name in ("records.jsonl", "best.safetensors", "last.safetensors", "weights.parquet"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes()
 
 

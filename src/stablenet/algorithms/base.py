@@ -14,6 +14,7 @@ from torch.nn import functional
 from stablenet.data.manifest import Manifest
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
+from stablenet.weighting import distributed
 
 S = TypeVar("S")
 
@@ -180,6 +181,15 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         """
         return None
 
+    def sample_columns(self) -> dict[str, Tensor]:
+        """What entered the loss for every training sample, by name: weight, offset, context; empty where nothing did.
+
+        Each (num_samples,) float in the manifest's order, or (num_samples, classes), of which the entry of the sample's
+        own class is kept. Called by all processes after the last step, before `end_epoch`: what a method changes then
+        was never used.
+        """
+        return {}
+
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser; `rate_scale` multiplies the learning rate of a group.
 
@@ -237,6 +247,32 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         """`loss` in plain tensors, as wrappers for precision and several processes want it."""
         output = self.loss(Batch(x, y, domain, index))
         return output.per_sample_loss, output.weights, output.diagnostics
+
+
+class UsedWeights(nn.Module):
+    """The weight (num_samples,) that every training sample had when it was last in a batch; one before.
+
+    For methods that weigh batch by batch. Every process knows the samples of all: those that train together share the
+    first one's buffers, and its checkpoint is that of all.
+    """
+
+    weights: Tensor
+
+    def __init__(self, num_samples: int) -> None:
+        super().__init__()
+        self.register_buffer("weights", torch.ones(num_samples))
+
+    @torch.no_grad()
+    def keep(self, index: Tensor, weights: Tensor) -> None:
+        """Remember the weights (b,) of the samples with these indices (b,)."""
+        if distributed.processes() > 1:
+            sizes = distributed.gather_sizes(len(index), index.device)
+            index, weights = (distributed.gather_rows(rows, sizes) for rows in (index, weights))
+        self.weights[index] = weights.to(self.weights)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        unknown = {f"{prefix}weights": torch.ones_like(self.weights)}  # for states from before they were kept
+        super()._load_from_state_dict({**unknown, **state_dict}, prefix, *args)
 
 
 def classify(logits: Tensor, y: Tensor, offsets: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, UsedWeights, classify
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
@@ -60,6 +60,7 @@ class CNBB(Algorithm[CNBBSettings]):
         super().__init__(network, settings, context)
         bound_features(network)
         network.tap((LAST,))
+        self.used = UsedWeights(context.num_samples)
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)
@@ -69,7 +70,12 @@ class CNBB(Algorithm[CNBBSettings]):
             weights, told = balance_weights(g.detach(), self.settings)
             # The sum over the batch, where the engine takes means.
             sharpness = self.settings.quantisation * len(g) * g.square().sum(1)
+        if self.training:
+            self.used.keep(batch.index, weights)
         return StepOutput(weights * per_sample - sharpness, None, {"accuracy": accuracy, **told})
+
+    def sample_columns(self) -> dict[str, Tensor]:
+        return {"weight": self.used.weights}
 
 
 def bound_features(network: Network) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
+from stablenet.algorithms.base import Algorithm, Context, StepOutput, UsedWeights, classify
 from stablenet.algorithms.hsic_pairs import HsicPairs
 from stablenet.algorithms.stablenet import describe
 from stablenet.data.pipeline import Batch
@@ -63,13 +63,19 @@ class HSIC(Algorithm[HSICSettings]):
     def __init__(self, network: Network, settings: HSICSettings, context: Context) -> None:
         super().__init__(network, settings, context)
         network.tap(settings.taps, detach=True)
+        self.used = UsedWeights(context.num_samples)
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)
         per_sample, accuracy = classify(logits, batch.y)
         solution = None if not self.training else solve_hsic(features, self.settings.solver())
         weights = torch.ones_like(per_sample) if solution is None else solution.weights
+        if self.training:
+            self.used.keep(batch.index, weights)
         return StepOutput(per_sample, weights.detach(), {"accuracy": accuracy, **describe(solution, weights)})
+
+    def sample_columns(self) -> dict[str, Tensor]:
+        return {"weight": self.used.weights}
 
 
 @torch.no_grad()

@@ -12,6 +12,8 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
     last.safetensors         the model after the last epoch
     averaged.safetensors     the model of averaged weights, only with `train.averaging=swad`
     epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
+    weights.parquet          what entered the loss, a row per training sample (`stablenet.engine.weights`): id, label,
+                             domain, weight, offset, context; only where the method weighs samples or has offsets
     checkpoint.safetensors   everything an unfinished run needs to go on; gone when it has finished
     status.json              {"state": "running" | "interrupted" | "failed" | "finished", "reason", "epoch", "step"}
     tensorboard/             curves, with `--tensorboard`
@@ -40,6 +42,7 @@ After training, a model comes back with
     run = load_run(path)            # .config, .manifest, .records, .status, .classes
     run.model                       # the best model in eval mode: images (b, 3, s, s) -> logits (b, classes)
     run.load_model("last")          # "best", "last", "averaged" or an epoch's number
+    run.weights()                   # the table of weights.parquet
     run.transform                   # pixels (b, H, W, 3) uint8, keys -> images (b, 3, s, s), as in validation
     run.open_part("test", root)     # `Samples` of a part, for a `Loader`; root: where the source lies
 

@@ -43,6 +43,10 @@ class RunFolder:
         return self.path / "timing.jsonl"
 
     @property
+    def weights(self) -> Path:
+        return self.path / "weights.parquet"
+
+    @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoint.safetensors"
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, read_config
 from stablenet.engine.files import read_json, read_lines
-from stablenet.engine.folder import RunFolder
+from stablenet.engine.folder import FINISHED, RunFolder
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from stablenet.algorithms import Context
     from stablenet.data.augment import Transform
     from stablenet.data.pipeline import Samples
@@ -55,6 +57,30 @@ class Run:
     def status(self) -> dict[str, Any]:
         """{"state": running, killed, interrupted, failed or finished, "reason", "epoch", "step"}"""
         return self.folder.read_status()
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether its method weighs single samples, or gives them offsets, and tells so."""
+        from stablenet.algorithms import ALGORITHMS, Algorithm
+
+        return ALGORITHMS[self.config.method.name].sample_columns is not Algorithm.sample_columns
+
+    def weights(self) -> pd.DataFrame:
+        """What entered the loss, a row per training sample: id, label, domain, weight, offset, context.
+
+        See `stablenet.engine.weights`.
+        """
+        from stablenet.engine.weights import read_weights
+
+        if self.folder.weights.exists():
+            return read_weights(self.folder.weights)
+        if not self.keeps_weights:
+            raise UserError(
+                f"the run {self.path} has no weights: {self.config.method.name} gives none to single samples"
+            )
+        if self.status["state"] != FINISHED:
+            raise UserError(f"the run {self.path} has not finished; its weights are written at the end of training")
+        raise UserError(f"the run {self.path} was trained before weights were kept; train it again to see them")
 
     @cached_property
     def model(self) -> Network:

@@ -28,6 +28,7 @@ from stablenet.engine.timing import Timing
 from stablenet.engine.totals import Totals
 from stablenet.engine.validate import Predict, evaluate_loader
 from stablenet.engine.watch import Watcher
+from stablenet.engine.weights import save_weights, tabulate_weights
 from stablenet.errors import UserError
 
 
@@ -167,6 +168,8 @@ class Training:
         session, position, validation = self._session, self._position, self._session.validation
         self._check_finite()
         share_buffers(session)
+        if position.step == session.total_steps:
+            self._keep_weights()
         self._record_solve(session.algorithm.end_epoch(position.epoch))
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
@@ -188,6 +191,13 @@ class Training:
         self._totals.clear()
         self._checkpoint()
         self._watcher.epoch(record, judgement.note)
+
+    def _keep_weights(self) -> None:
+        """As the last step had them: what is solved or weakened from here on enters no loss."""
+        session = self._session
+        columns = session.algorithm.sample_columns()
+        if columns and session.first:
+            save_weights(session.folder.weights, tabulate_weights(session.manifest, columns))
 
     def _keep_models(self, record: dict[str, Any]) -> None:
         position, session = self._position, self._session
