@@ -14,10 +14,13 @@ from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.values import SettingError, check_fields, read_values
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, Solution, StableWeighting, effective_sample_size
-from stablenet.weighting.dataset import PRETRAINED_PENALTY, RAMP
+from stablenet.weighting.dataset import PRETRAINED_PENALTY, RAMP, dataset_settings
 from stablenet.weighting.judge import CLEAR, context_use
 from stablenet.weighting.offsets import BESIDE_WEIGHTS, PRETRAINED_COMPONENTS, check_components
+from stablenet.weighting.presets import settings_of
+from stablenet.weighting.settings import WeightingSettings
 
 SHALLOW = ("stage1", "stage2")  # context survives there; the last layer mostly encodes the label
 
@@ -62,6 +65,7 @@ class StableNetSettings:
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.every < 0:
             raise UserError(f"method.parameters.every must be 0 (once) or more epochs, got {self.every}")
         if not 0 <= self.ramp <= 1:
@@ -89,6 +93,16 @@ class StableNetSettings:
             raise UserError("method.parameters.taps is empty: name at least one tap, for example 'last'")
         if any(str(tap).endswith(":maps") for tap in self.taps or ()):
             raise UserError("StableNet weighs feature vectors: a tap of the form 'maps' cannot be used")
+        self._check_overrides()
+
+    def _check_overrides(self) -> None:
+        """Wrong ones are found here, before anything is built."""
+        read_values(WeightingSettings, self.overrides, "overrides")
+        choose = dataset_settings if self.solves_whole_set else settings_of
+        try:
+            choose(self.preset, self.overrides)
+        except SettingError as error:
+            raise error.within("overrides") from error
 
     @property
     def solves_whole_set(self) -> bool:
