@@ -164,7 +164,7 @@ def read_fields(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 def read_values(kind: type[Any], values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Some fields of a dataclass by name, each checked and converted by itself."""
-    hints = _hints(kind)
+    hints = field_types(kind)
     for name in values:
         if name not in hints:
             raise _unknown_setting(name, list(hints), where)
@@ -173,7 +173,7 @@ def read_values(kind: type[Any], values: Mapping[str, Any], where: str = "") -> 
 
 def check_fields(instance: Any, where: str = "") -> None:
     """Check every field of a dataclass's instance, which is left as it is; for its `__post_init__`."""
-    for name, hint in _hints(type(instance)).items():
+    for name, hint in field_types(type(instance)).items():
         convert(getattr(instance, name), hint, _join(where, name))
 
 
@@ -219,7 +219,8 @@ def show(value: object) -> str:
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def field_types(kind: type[Any]) -> dict[str, Any]:
+    """The annotation of every field of a dataclass, bounds included."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +59,14 @@ def check_backbone(name: str, parameters: Mapping[str, Any]) -> None:
     """
     if name.startswith(TIMM) or ":" in name:
         return
+    _build_on_meta(name, json.dumps(dict(parameters), sort_keys=True))
+
+
+@cache
+def _build_on_meta(name: str, parameters: str) -> None:
+    """parameters: as JSON, so that the many runs of a table build a backbone once."""
     with torch.device("meta"):
-        _build_backbone(name, dict(parameters), "")
+        _build_backbone(name, json.loads(parameters), "")
 
 
 def find_weights(path: str, root: Path | None) -> Path:

@@ -12,7 +12,7 @@ from stablenet.values import Between, Share, read_fields
 
 WIDTH = 16
 DROPOUT = 0.4
-LARGEST_SIDE = 4096  # its last layer has 64·16 weights for every fourth pixel of a side, squared
+LARGEST_SIDE = 4096  # its last layer then has 10⁹ weights
 
 
 def _convolve(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
