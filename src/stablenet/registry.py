@@ -38,7 +38,12 @@ class Registry(Generic[T]):
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """One sentence for a name nobody registered, with the nearest names first."""
+    return f"unknown {kind} {name!r}: {list_known(name, known)}"
+
+
+def list_known(name: str, known: Iterable[str]) -> str:
+    """What may be said in place of an unknown name, the nearest first."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"unknown {kind} {name!r}: {hint}" + (f"known are {', '.join(names)}" if names else "there is none")
+    return hint + (f"known are {', '.join(names)}" if names else "there is none")

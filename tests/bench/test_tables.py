@@ -9,7 +9,7 @@ from stablenet.algorithms import ALGORITHMS
 from stablenet.bench.tables import find_table, list_tables
 from stablenet.engine.recipes import list_recipes
 from stablenet.errors import UserError
-from stablenet.fields import read_fields
+from stablenet.values import read_fields
 from stablenet.weighting import DatasetWeighting, StableWeighting
 from tests.bench.small import TABLE, write_table
 

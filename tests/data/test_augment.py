@@ -133,7 +133,11 @@ def test_images_that_allow_no_crop_fall_back_to_the_centre(height, width):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"scale": (0.9, 0.8)}, "augment.scale"), ({"hue": 0.6}, "augment.hue"), ({"flip": 1.5}, "augment.flip")],
+    [
+        ({"scale": (0.9, 0.8)}, "scale must be two rising"),
+        ({"hue": 0.6}, "hue must be between 0 and 0.5"),
+        ({"flip": 1.5}, "flip must be between 0 and 1"),
+    ],
 )
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(UserError, match=message):

@@ -49,7 +49,7 @@ def test_settings_are_toml_or_text(text, value):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("train.epoch=3", "did you mean 'train.epochs'"),
+        ("train.epoch=3", "unknown setting 'train.epoch': did you mean 'epochs'"),
         ("train.epochs=many", "train.epochs must be a whole number, got 'many'"),
         ("train.epochs=3.5", "train.epochs must be a whole number"),
         ("train.epochs=true", "train.epochs must be a whole number, got True"),
@@ -57,8 +57,8 @@ def test_settings_are_toml_or_text(text, value):
         ("train.milestones=[2, 1]", "train.milestones must be rising"),
         ("train.optimizer=sdg", "did you mean 'sgd'"),
         ("train=3", "train must be a table"),
-        ("data.std=[1, 1, 0]", "data.std must be positive"),
-        ("data.mean=[1]", "three numbers each"),
+        ("data.std=[1, 1, 0]", r"data.std\[2\] must be positive"),
+        ("data.mean=[1]", r"data.mean must be a list of 3, got \[1\]"),
         ("label=a/b", "label must be a plain name"),
         ("train.epochs", "not like train.epochs=3"),
     ],

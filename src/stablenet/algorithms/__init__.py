@@ -24,7 +24,6 @@ from stablenet.algorithms.mixup import Mixup
 from stablenet.algorithms.rsc import RSC
 from stablenet.algorithms.stablenet import StableNet
 from stablenet.errors import UserError
-from stablenet.fields import read_fields
 from stablenet.models import Network, build_network
 from stablenet.registry import Registry
 
@@ -56,8 +55,12 @@ def build_algorithm(name: str, parameters: Mapping[str, Any], network: Network, 
             f"{name} learns from domain labels, and the training samples come from {len(context.training_domains)} "
             "domain: choose data with at least two, or a method without an asterisk in `stablenet list methods`"
         )
-    settings = read_fields(kind.settings_type, parameters, "method.parameters")
-    return kind(network, settings, context)
+    return kind(network, read_settings(name, parameters), context)
+
+
+def read_settings(name: str, parameters: Mapping[str, Any]) -> Any:
+    """A method's own settings from a config's values; wrong ones are named as the config names them."""
+    return ALGORITHMS[name].read_settings(parameters)
 
 
 def build_predictor(
@@ -98,4 +101,5 @@ __all__ = [
     "TrainingSet",
     "build_algorithm",
     "build_predictor",
+    "read_settings",
 ]

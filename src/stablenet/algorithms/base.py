@@ -14,6 +14,7 @@ from torch.nn import functional
 from stablenet.data.manifest import Manifest
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
+from stablenet.values import read_fields
 from stablenet.weighting import distributed
 
 S = TypeVar("S")
@@ -152,6 +153,12 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         places = torch.full((context.num_domains,), -1)
         places[list(context.training_domains)] = torch.arange(len(context.training_domains))
         self.register_buffer("_places", places, persistent=False)
+
+    @classmethod
+    def read_settings(cls, parameters: Mapping[str, Any]) -> S:
+        """Settings from a config's `method.parameters`; a method of several strategies chooses among theirs."""
+        settings: S = read_fields(cls.settings_type, parameters, "method.parameters")
+        return settings
 
     @abstractmethod
     def loss(self, batch: Batch) -> StepOutput:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, UsedWeights, classify
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.values import NonNegative, Whole, check_fields
 from stablenet.weighting import effective_sample_size
 
 LEAST_WEIGHT = 1e-6  # of a sample, as a share of the mean: a step too far must not divide by zero
@@ -21,15 +21,13 @@ LEAST_WEIGHT = 1e-6  # of a sample, as a share of the mean: a step too far must 
 class CNBBSettings:
     """steps, rate, decay: of the weights; steps = 0 leaves them equal.   quantisation: of the features towards ±1."""
 
-    steps: int = 4
-    rate: float = 1e-4
-    decay: float = 1e-4
-    quantisation: float = 3e-6
+    steps: Whole = 4
+    rate: NonNegative = 1e-4
+    decay: NonNegative = 1e-4
+    quantisation: NonNegative = 3e-6
 
     def __post_init__(self) -> None:
-        for name in ("steps", "rate", "decay", "quantisation"):
-            if getattr(self, name) < 0:
-                raise UserError(f"method.parameters.{name} must be 0 or more, got {getattr(self, name)}")
+        check_fields(self)
 
 
 class CNBB(Algorithm[CNBBSettings]):

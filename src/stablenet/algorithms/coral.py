@@ -9,20 +9,19 @@ from torch import Tensor
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.values import NonNegative, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class CORALSettings:
     """strength: γ of the distance between domains."""
 
-    strength: float = 1.0  # DomainBed
+    strength: NonNegative = 1.0  # DomainBed
 
     def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise UserError(f"method.parameters.strength must be 0 or more, got {self.strength}")
+        check_fields(self)
 
 
 class CORAL(Algorithm[CORALSettings]):

@@ -11,8 +11,8 @@ from torch import Tensor
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
 from stablenet.algorithms.d_sam_network import AggregatedNetwork
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import Count, ShareBelowOne, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +21,11 @@ class DSAMSettings:
     dropout: before every aggregation, whole channels at a time, and before the classifiers.
     """
 
-    growth: int = 2  # published code
-    dropout: float = 0.5  # published code
+    growth: Count = 2  # published code
+    dropout: ShareBelowOne = 0.5  # published code
 
     def __post_init__(self) -> None:
-        if self.growth < 1:
-            raise UserError(f"method.parameters.growth must be at least 1, got {self.growth}")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"method.parameters.dropout must be in [0, 1), got {self.dropout}")
+        check_fields(self)
 
 
 class DSAM(Algorithm[DSAMSettings]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.values import LARGEST_COUNT, AtLeast, AtMost, Filled, NonNegative, Positive, check_fields, require
 
 COMPONENTS = 256  # of the statistics, before k-means
 HIDDEN, DROPOUT = 1024, 0.5  # of the discriminator
@@ -32,21 +33,16 @@ class DGMMLDSettings:
     head_rate: multiplies the learning rate of the classifier and the discriminator, for a pretrained body.
     """
 
-    pseudo_domains: int = 3  # the authors' published scripts
-    taps: tuple[str, ...] = ("stage1", "stage2")
-    adversary: float = 1.0
-    entropy: float = 1.0
-    head_rate: float = 1.0  # 10 in the recipes with a pretrained body, as published
+    pseudo_domains: Annotated[int, AtLeast(2), AtMost(LARGEST_COUNT)] = 3  # the authors' published scripts
+    taps: Annotated[tuple[str, ...], Filled()] = ("stage1", "stage2")
+    adversary: NonNegative = 1.0
+    entropy: NonNegative = 1.0
+    head_rate: Positive = 1.0  # 10 in the recipes with a pretrained body, as published
 
     def __post_init__(self) -> None:
-        if self.pseudo_domains < 2:
-            raise UserError(f"method.parameters.pseudo_domains must be at least 2, got {self.pseudo_domains}")
-        if not self.taps or any(tap.endswith(":maps") for tap in self.taps):
-            raise UserError("method.parameters.taps must name feature vectors, for example ['stage1', 'stage2']")
-        if self.adversary < 0 or self.entropy < 0:
-            raise UserError("method.parameters.adversary and method.parameters.entropy must be 0 or more")
-        if self.head_rate <= 0:
-            raise UserError(f"method.parameters.head_rate must be positive, got {self.head_rate}")
+        check_fields(self)
+        vectors = not any(tap.endswith(":maps") for tap in self.taps)
+        require(vectors, "taps", "feature vectors, for example ['stage1', 'stage2']", self.taps)
 
 
 class DGMMLD(Algorithm[DGMMLDSettings]):

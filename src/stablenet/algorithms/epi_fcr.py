@@ -14,8 +14,8 @@ from torch.nn import functional
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
 from stablenet.algorithms.draws import StepDraws
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import NonNegative, Whole, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +25,14 @@ class EpiFCRSettings:
     freeze_batchnorm: keep the statistics the networks started with; right where these were trained before.
     """
 
-    feature: float = 2.0  # published script
-    classifier: float = 0.05  # published script
-    random: float = 0.1  # published script
-    warmup: int = 500  # published script
+    feature: NonNegative = 2.0  # published script
+    classifier: NonNegative = 0.05  # published script
+    random: NonNegative = 0.1  # published script
+    warmup: Whole = 500  # published script
     freeze_batchnorm: bool = True  # published script
 
     def __post_init__(self) -> None:
-        for name in ("feature", "classifier", "random", "warmup"):
-            if getattr(self, name) < 0:
-                raise UserError(f"method.parameters.{name} must be 0 or more, got {getattr(self, name)}")
+        check_fields(self)
 
 
 class EpiFCR(Algorithm[EpiFCRSettings]):

@@ -11,8 +11,8 @@ from torch.nn import functional
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
 from stablenet.algorithms.far_blocks import Parts, restore_stages
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import Count, NonNegative, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,17 +21,13 @@ class FARSettings:
     reduction: how many times narrower a gate's hidden layer is than its stage; never below 8 units.
     """
 
-    alignment: float = 0.01  # ours: the method's own is not public
-    ranking: float = 0.01  # of the published sibling
-    auxiliary: float = 0.01  # of the published sibling
-    reduction: int = 16  # of the published sibling
+    alignment: NonNegative = 0.01  # ours: the method's own is not public
+    ranking: NonNegative = 0.01  # of the published sibling
+    auxiliary: NonNegative = 0.01  # of the published sibling
+    reduction: Count = 16  # of the published sibling
 
     def __post_init__(self) -> None:
-        for name in ("alignment", "ranking", "auxiliary"):
-            if getattr(self, name) < 0:
-                raise UserError(f"method.parameters.{name} must be 0 or more, got {getattr(self, name)}")
-        if self.reduction < 1:
-            raise UserError(f"method.parameters.reduction must be at least 1, got {self.reduction}")
+        check_fields(self)
 
 
 class FAR(Algorithm[FARSettings]):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stablenet.algorithms.base import Algorithm, StepOutput, classify
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
+from stablenet.values import NonNegative, check_fields
 
 LEAST = 1e-7  # of 1 − p: below, the slope of (1 − p)^γ with γ < 1 would no longer be finite
 
@@ -18,11 +18,10 @@ LEAST = 1e-7  # of 1 − p: below, the slope of (1 − p)^γ with γ < 1 would n
 class FocalSettings:
     """gamma: how strongly well-classified samples are held back; 0 is cross-entropy."""
 
-    gamma: float = 2.0  # the method's paper
+    gamma: NonNegative = 2.0  # the method's paper
 
     def __post_init__(self) -> None:
-        if not self.gamma >= 0:
-            raise UserError(f"method.parameters.gamma must be 0 or more, got {self.gamma}")
+        check_fields(self)
 
 
 class Focal(Algorithm[FocalSettings]):

@@ -9,19 +9,18 @@ from torch import Tensor
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import NonNegative, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupDROSettings:
     """rate: η, how fast a domain's weight follows its loss; 0 keeps all domains alike."""
 
-    rate: float = 0.01  # DomainBed
+    rate: NonNegative = 0.01  # DomainBed
 
     def __post_init__(self) -> None:
-        if self.rate < 0:
-            raise UserError(f"method.parameters.rate must be 0 or more, got {self.rate}")
+        check_fields(self)
 
 
 class GroupDRO(Algorithm[GroupDROSettings]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -11,9 +12,9 @@ from stablenet.algorithms.base import Algorithm, Context, StepOutput, UsedWeight
 from stablenet.algorithms.hsic_pairs import HsicPairs
 from stablenet.algorithms.stablenet import describe
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.values import Count, Filled, NonNegative, Positive, Share, check_fields, require
 from stablenet.weighting import Solution, WeightingSettings, standardize
 from stablenet.weighting.inputs import check_finite, join_layers
 from stablenet.weighting.presets import settings_of
@@ -27,15 +28,15 @@ class HSICSettings:
     The objective is the scale-free one of the preset `recommended`, so that one penalty serves any width.
     """
 
-    taps: tuple[str, ...] = (LAST,)
-    steps: int = 20
-    learning_rate: float = 0.05
-    penalty: float = 0.3  # the paper's; with 0.02 a quarter of the sample was left and learning slow
-    min_ess: float = 0.2
+    taps: Annotated[tuple[str, ...], Filled()] = (LAST,)
+    steps: Count = 20
+    learning_rate: Positive = 0.05
+    penalty: NonNegative = 0.3  # the paper's; with 0.02 a quarter of the sample was left and learning slow
+    min_ess: Share = 0.2
 
     def __post_init__(self) -> None:
-        if not self.taps or any(tap.endswith(":maps") for tap in self.taps):
-            raise UserError("method.parameters.taps must name at least one tap, none of the form 'maps'")
+        check_fields(self)
+        require(not any(tap.endswith(":maps") for tap in self.taps), "taps", "none of the form 'maps'", self.taps)
         self.solver()
 
     def solver(self) -> WeightingSettings:

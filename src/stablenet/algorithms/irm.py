@@ -9,22 +9,19 @@ from torch import Tensor
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import NonNegative, Share, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class IRMSettings:
     """strength: λ of the penalty.   warmup: share of the epochs before it counts in full."""
 
-    strength: float = 100.0  # DomainBed
-    warmup: float = 0.1  # DomainBed: 500 of 5,000 steps, with a strength of 1
+    strength: NonNegative = 100.0  # DomainBed
+    warmup: Share = 0.1  # DomainBed: 500 of 5,000 steps, with a strength of 1
 
     def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise UserError(f"method.parameters.strength must be 0 or more, got {self.strength}")
-        if not 0 <= self.warmup <= 1:
-            raise UserError(f"method.parameters.warmup is a share of the epochs in [0, 1], got {self.warmup}")
+        check_fields(self)
 
 
 class IRM(Algorithm[IRMSettings]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import factorial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.values import Count, NonNegative, Share, check_fields, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,23 +29,16 @@ class JiGenSettings:
     one included.   grey: probability that a tile loses its colours.
     """
 
-    weight: float = 0.7
-    permutations: int = 30
-    grid: int = 3
-    ordered: float = 0.9
-    grey: float = 0.1
+    weight: NonNegative = 0.7
+    permutations: Count = 30
+    grid: Literal[2, 3] = 3
+    ordered: Share = 0.9
+    grey: Share = 0.1
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise UserError(f"method.parameters.weight must be 0 or more, got {self.weight}")
-        if self.grid not in (2, 3):
-            raise UserError(f"method.parameters.grid must be 2 or 3, got {self.grid}")
+        check_fields(self)
         most = factorial(self.grid**2) - 1
-        if not 1 <= self.permutations <= most:
-            raise UserError(f"method.parameters.permutations must lie in 1..{most}, got {self.permutations}")
-        for name in ("ordered", "grey"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"method.parameters.{name} must lie in 0..1, got {getattr(self, name)}")
+        require(self.permutations <= most, "permutations", f"at most {most:,}", self.permutations)
 
 
 class JiGen(Algorithm[JiGenSettings]):

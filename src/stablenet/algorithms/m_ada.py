@@ -17,8 +17,8 @@ from stablenet.algorithms.m_ada_pool import AugmentedPool
 from stablenet.algorithms.m_ada_source import PixelScale, choose_rows, copy_source, pick_source
 from stablenet.data.counter import combine
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import Count, NonNegative, Whole, check_fields
 
 LEAST_AT_ONCE = 64  # images that ascend together; they do not know of each other
 NUMBERS_AT_ONCE = 1024 * 3 * 28**2  # of small images as many as hold so many numbers
@@ -33,25 +33,19 @@ class MADASettings:
     largest_domain: images of an augmented domain at most; None takes all, as published.
     """
 
-    domains: int = 3
-    interval: int = 100
-    ascent_steps: int = 25
-    ascent_rate: float = 1.0
-    relaxation: float = 2000.0
-    constraint: float = 1.0
-    inner_rate: float = 1e-4
-    autoencoder_epochs: int = 20
-    copy_size: int = 32
-    largest_domain: int | None = None
+    domains: Whole = 3
+    interval: Whole = 100
+    ascent_steps: Count = 25
+    ascent_rate: NonNegative = 1.0
+    relaxation: NonNegative = 2000.0
+    constraint: NonNegative = 1.0
+    inner_rate: NonNegative = 1e-4
+    autoencoder_epochs: Count = 20
+    copy_size: Count = 32
+    largest_domain: Count | None = None
 
     def __post_init__(self) -> None:
-        for name in ("domains", "interval", "ascent_rate", "relaxation", "constraint", "inner_rate"):
-            if getattr(self, name) < 0:
-                raise UserError(f"method.parameters.{name} must be 0 or more, got {getattr(self, name)}")
-        for name in ("ascent_steps", "autoencoder_epochs", "copy_size", "largest_domain"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"method.parameters.{name} must be at least 1, got {value}")
+        check_fields(self)
 
     @property
     def ascent(self) -> Ascent:

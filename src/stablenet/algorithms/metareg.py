@@ -13,8 +13,8 @@ from torch.nn import functional
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
 from stablenet.data.counter import combine
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import Count, NonNegative, Positive, ShareBelowOne, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,22 +24,14 @@ class MetaRegSettings:
     strength: factor of R_φ when the pooled model is trained; 0 is ERM.
     """
 
-    meta_share: float = 0.25  # its paper's share is not known
-    inner_steps: int = 3  # not known either
-    inner_rate: float = 0.01  # ten times as much overshoots on the 512 features of a ResNet-18
-    phi_rate: float = 0.01
-    strength: float = 1.0
+    meta_share: ShareBelowOne = 0.25  # its paper's share is not known
+    inner_steps: Count = 3  # not known either
+    inner_rate: Positive = 0.01  # ten times as much overshoots on the 512 features of a ResNet-18
+    phi_rate: NonNegative = 0.01
+    strength: NonNegative = 1.0
 
     def __post_init__(self) -> None:
-        self._require(0 <= self.meta_share < 1, "meta_share", "in [0, 1)")
-        self._require(self.inner_steps >= 1, "inner_steps", "at least 1")
-        self._require(self.inner_rate > 0, "inner_rate", "positive")
-        self._require(self.phi_rate >= 0, "phi_rate", "0 or more")
-        self._require(self.strength >= 0, "strength", "0 or more")
-
-    def _require(self, holds: bool, name: str, expected: str) -> None:
-        if not holds:
-            raise UserError(f"method.parameters.{name} must be {expected}, got {getattr(self, name)}")
+        check_fields(self)
 
 
 class MetaReg(Algorithm[MetaRegSettings]):

@@ -10,19 +10,18 @@ from torch import Tensor
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import NonNegative, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixupSettings:
     """alpha: λ ~ Beta(α, α); small values mix little, 0 not at all."""
 
-    alpha: float = 0.2  # DomainBed
+    alpha: NonNegative = 0.2  # DomainBed
 
     def __post_init__(self) -> None:
-        if self.alpha < 0:
-            raise UserError(f"method.parameters.alpha must be 0 or more, got {self.alpha}")
+        check_fields(self)
 
 
 class Mixup(Algorithm[MixupSettings]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -11,8 +12,8 @@ from torch import Tensor
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
 from stablenet.algorithms.draws import StepDraws
 from stablenet.data.pipeline import Batch
-from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.values import Count, Filled, Share, check_fields
 
 LEAST_FALL = 1e-4  # of the probability, for a mask to count as felt (published code)
 
@@ -26,21 +27,15 @@ class RSCSettings:
     mirror: every image comes with its mirror image.
     """
 
-    fractions: tuple[float, ...] = (0.3, 0.5, 0.7)
-    every: int = 10
-    spatial: float = 0.5
-    positions: float = 1 / 3
-    channels: float = 1 / 3.2
+    fractions: Annotated[tuple[Share, ...], Filled()] = (0.3, 0.5, 0.7)
+    every: Count = 10
+    spatial: Share = 0.5
+    positions: Share = 1 / 3
+    channels: Share = 1 / 3.2
     mirror: bool = True
 
     def __post_init__(self) -> None:
-        if not self.fractions or not all(0 <= fraction <= 1 for fraction in self.fractions):
-            raise UserError(f"method.parameters.fractions must be shares in 0..1, got {self.fractions}")
-        if self.every < 1:
-            raise UserError(f"method.parameters.every must be at least 1, got {self.every}")
-        for name in ("spatial", "positions", "channels"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"method.parameters.{name} must lie in 0..1, got {getattr(self, name)}")
+        check_fields(self)
 
 
 class RSC(Algorithm[RSCSettings]):

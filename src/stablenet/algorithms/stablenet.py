@@ -26,9 +26,9 @@ from stablenet.algorithms.base import (
 )
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
-from stablenet.fields import read_fields
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.values import NonNegative, SettingError, Share, Whole, check_fields, read_fields, require
 from stablenet.weighting import (
     DatasetOffsets,
     DatasetWeighting,
@@ -38,8 +38,10 @@ from stablenet.weighting import (
     effective_sample_size,
     recommended,
 )
-from stablenet.weighting.offsets import check_components
+from stablenet.weighting.dataset import dataset_settings
+from stablenet.weighting.presets import settings_of
 from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
+from stablenet.weighting.settings import WeightingSettings
 
 WHERE = "method.parameters"
 
@@ -59,10 +61,18 @@ class StableNetSettings:
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.taps is not None and not self.taps:
-            raise UserError(f"{WHERE}.taps is empty: name at least one tap, for example 'last'")
-        if any(str(tap).endswith(":maps") for tap in self.taps or ()):
-            raise UserError("StableNet weighs feature vectors: a tap of the form 'maps' cannot be used")
+        check_fields(self)
+        require(self.taps is None or bool(self.taps), "taps", "at least one tap, for example ['last']", self.taps)
+        maps = any(str(tap).endswith(":maps") for tap in self.taps or ())
+        require(not maps, "taps", "feature vectors, which the form 'maps' is not", self.taps)
+        try:
+            self.choose_weighting({})
+        except SettingError as error:
+            raise error.within("overrides") from error
+
+    def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
+        """The settings of the weighting: the preset's, then what the run chooses, then the overrides."""
+        raise NotImplementedError
 
     def choose_taps(self, network: Network) -> tuple[str, ...]:
         """The taps that were named, or those that the preset is made for."""
@@ -71,13 +81,16 @@ class StableNetSettings:
         return recommended.choose_taps(network.stages) if self.preset == recommended.NAME else (LAST,)
 
     def build(self, network: Network, context: Context) -> Strategy:
-        """The strategy around a network."""
+        """The strategy of these settings around a network."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings(StableNetSettings):
     """StableNet batch by batch."""
+
+    def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
+        return settings_of(self.preset, {**chosen, **self.overrides})
 
     def build(self, network: Network, context: Context) -> Strategy:
         return BatchByBatch(network, self, context)
@@ -109,30 +122,22 @@ class WholeSetSettings(StableNetSettings):
     """
 
     collect: Literal["pass", "epoch"] = "pass"
-    every: int = 0
-    strength: float | None = None
-    ramp: float = recommended.RAMP
-    offset: float | None = None
-    components: int | None = None
+    every: Whole = 0
+    strength: Share | None = None
+    ramp: Share = recommended.RAMP
+    offset: NonNegative | None = None
+    components: Whole | None = None
     validation: Literal["weighted", "plain"] = "weighted"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.every < 0:
-            raise UserError(f"{WHERE}.every must be 0 (once) or more epochs, got {self.every}")
-        if not 0 <= self.ramp <= 1:
-            raise UserError(f"{WHERE}.ramp must be a share of the epochs, 0..1, got {self.ramp}")
-        if not 0 <= (self.strength or 0) <= 1:
-            raise UserError(f"{WHERE}.strength must lie in 0..1, got {self.strength}")
-        if (self.offset or 0) < 0:
-            raise UserError(f"{WHERE}.offset must be 0 or more, got {self.offset}")
-        check_components(self.components or 0)
-        if self.components and self.offset == 0:
-            raise UserError(
-                f"{WHERE}.components are those of offsets, which {WHERE}.offset=0 turns off: leave one of the two away"
-            )
-        if self.collect == "epoch" and not self.every:
-            raise UserError(f"{WHERE}.collect=epoch solves after epochs: set {WHERE}.every to 1 or more")
+        used = not (self.components and self.offset == 0)
+        require(used, "components", "left out with offset=0, because they are those of offsets", self.components)
+        if self.collect == "epoch":
+            require(self.every > 0, "every", "1 or more with collect='epoch', which solves after epochs", self.every)
+
+    def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
+        return dataset_settings(self.preset, {**chosen, **self.overrides})
 
     def plan(self, pretrained: bool) -> WholeSetPlan:
         """What the training does with the whole set: the preset's choices where nothing was said."""
@@ -160,11 +165,10 @@ def read_settings(parameters: Mapping[str, Any]) -> StableNetSettings:
     solve = parameters.get("solve") or ("dataset" if preset == recommended.NAME else "batch")
     if solve != "batch":  # an unknown one is answered there
         return read_fields(WholeSetSettings, parameters, WHERE)
-    own = {setting.name for setting in fields(BatchSettings)}
-    needing = [setting.name for setting in fields(WholeSetSettings) if setting.name not in own]
-    for name in needing:
-        if name in parameters:
-            raise UserError(f"{WHERE}.{name} needs the whole training set: set {WHERE}.solve=dataset")
+    own = [setting.name for setting in fields(BatchSettings)]
+    for setting in fields(WholeSetSettings):
+        if setting.name in parameters and setting.name not in own:
+            raise UserError(f"{WHERE}.{setting.name} needs the whole training set: set {WHERE}.solve=dataset")
     return read_fields(BatchSettings, parameters, WHERE)
 
 

@@ -101,13 +101,11 @@ def add_rows(table: Table) -> tuple[Row, ...]:
 
 
 def check_methods(runs: Iterable[CellRun]) -> None:
-    """Refuse unknown methods and parameters before anything is started."""
-    from stablenet.algorithms import ALGORITHMS
-    from stablenet.fields import read_fields
+    """Refuse unknown methods, and wrong values of any part, before anything is started."""
+    from stablenet.engine.check import check_config
 
     for run in runs:
-        method = run.config.method
-        read_fields(ALGORITHMS[method.name].settings_type, method.parameters, "method.parameters")
+        check_config(run.config)
 
 
 def _find_rows(table: Table, name: str) -> Sequence[Row]:

@@ -39,9 +39,9 @@ from typing import Any, Literal
 
 from stablenet.engine.config import merge
 from stablenet.errors import UserError
-from stablenet.fields import read_fields
 from stablenet.imports import import_own
 from stablenet.registry import unknown_name
+from stablenet.values import read_fields
 
 Status = Literal["printed", "quoted", "dash", "none"]
 Kind = Literal["table", "curve"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from stablenet.data.counter import draw_uniform
 from stablenet.data.crop import apply_draws
 from stablenet.data.draws import Draws
 from stablenet.data.kernels import augment_fused, resize_fused, runs_fused
-from stablenet.errors import UserError
+from stablenet.values import Between, Positive, Share, ShareAboveZero, check_fields, require
 
 _CACHED = 8  # images of usual size whose intermediate values fit a processor's caches; measured
 _DRAWN = 65536  # samples to draw for at a time: some 300 bytes of intermediate values each
@@ -47,25 +47,19 @@ class Transform(Protocol):
 class AugmentSettings:
     """Defaults: the authors' published code; the paper gives none."""
 
-    scale: tuple[float, float] = (0.8, 1.0)  # share of the image's area in the crop
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # width over height of the crop, torchvision's default
-    flip: float = 0.5  # probability
-    brightness: float = 0.4
-    contrast: float = 0.4
-    saturation: float = 0.4
-    hue: float = 0.4  # turns of the colour circle
-    grayscale: float = 0.1  # probability
+    scale: tuple[ShareAboveZero, ShareAboveZero] = (0.8, 1.0)  # share of the image's area in the crop
+    ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)  # width over height of the crop, torchvision's default
+    flip: Share = 0.5  # probability
+    brightness: Share = 0.4
+    contrast: Share = 0.4
+    saturation: Share = 0.4
+    hue: Annotated[float, Between(0, 0.5)] = 0.4  # turns of the colour circle
+    grayscale: Share = 0.1  # probability
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise UserError(f"augment.scale must rise within 0..1, got {self.scale}")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise UserError(f"augment.ratio must rise above 0, got {self.ratio}")
-        for name in ("flip", "grayscale", "brightness", "contrast", "saturation"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"augment.{name} must lie in 0..1, got {getattr(self, name)}")
-        if not 0 <= self.hue <= 0.5:
-            raise UserError(f"augment.hue must lie in 0..0.5, got {self.hue}")
+        check_fields(self)
+        require(self.scale[0] <= self.scale[1], "scale", "two rising numbers", self.scale)
+        require(self.ratio[0] <= self.ratio[1], "ratio", "two rising numbers", self.ratio)
 
 
 @dataclass(frozen=True)

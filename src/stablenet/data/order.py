@@ -9,6 +9,7 @@ from torch import Tensor
 
 from stablenet.data.counter import combine
 from stablenet.errors import UserError
+from stablenet.values import Count, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,15 +22,14 @@ class BatchSettings:
     drop_last: leave out a short last batch, so that every batch has the same shape.
     """
 
-    batch_size: int = 128  # the authors' published code
+    batch_size: Count = 128  # the authors' published code
     seed: int = 0
     shuffle: bool = True
     balance_domains: bool = False
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UserError(f"batch_size must be at least 1, got {self.batch_size}")
+        check_fields(self)
         if self.balance_domains and not self.shuffle:
             raise UserError("balance_domains needs shuffle: batches of equal shares cannot keep the order")
 

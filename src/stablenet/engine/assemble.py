@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from stablenet.engine.config import RunConfig, merge, read_config
 from stablenet.engine.recipes import find_recipe
 from stablenet.errors import UserError
+from stablenet.values import convert
 
 Values = dict[str, Any]
 
@@ -26,10 +27,11 @@ def assemble_config(recipe: str | None = None, file: Path | None = None, setting
     own.pop("recipe", None)
     if recipe is None:
         return read_config(own)
-    found = find_recipe(recipe)
+    found = find_recipe(convert(recipe, str, "recipe"))
     values = merge({"label": recipe}, found.values)
     chosen = merge(values, own)
-    method = str(chosen.get("method", {}).get("name", "erm"))
+    said = chosen.get("method")
+    method = str(said.get("name", "erm")) if isinstance(said, Mapping) else "erm"
     return read_config(merge(merge(values, found.methods.get(method, {})), own))
 
 
@@ -38,7 +40,7 @@ def read_toml(path: Path) -> Values:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the config {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of deep lists
         raise UserError(f"the config {path} is not TOML: {error}") from error
 
 
@@ -50,7 +52,7 @@ def parse_setting(text: str) -> Values:
         raise UserError(f"the setting {text!r} is not like train.epochs=3")
     try:
         parsed: Any = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, or a number of thousands of digits, or lists without end
         parsed = value
     for name in reversed(names):
         parsed = {name: parsed}

@@ -9,8 +9,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from stablenet.errors import UserError
-from stablenet.fields import read_fields
+from stablenet.values import (
+    Count,
+    NonNegative,
+    PlainName,
+    Positive,
+    Seed,
+    ShareBelowOne,
+    Whole,
+    check_fields,
+    read_fields,
+    require,
+)
 
 Rate = Literal["constant", "steps", "cosine"]
 Optimizer = Literal["sgd", "adam", "adamw"]
@@ -28,22 +38,20 @@ class DataConfig:
     mean, std: channel statistics images are normalised with.
     """
 
-    source: str = "embedded"
+    source: PlainName = "embedded"
     setting: str = "adversarial"
     parameters: dict[str, Any] = field(default_factory=dict)
     split_seed: int | None = None
     manifest: str = ""
-    store_size: int | None = None
-    image_size: int = 28
+    store_size: Count | None = None
+    image_size: Count = 28
     augment: bool = False
     augmentation: dict[str, Any] = field(default_factory=dict)
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[Positive, Positive, Positive] = (0.229, 0.224, 0.225)
 
     def __post_init__(self) -> None:
-        _require(self.image_size >= 1, "data.image_size", "at least 1", self.image_size)
-        _require(len(self.mean) == 3 == len(self.std), "data.mean and data.std", "three numbers each", self.mean)
-        _require(min(self.std) > 0, "data.std", "positive", self.std)
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +62,19 @@ class ModelConfig:
     pretrained: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
     """name: of `stablenet list`.   parameters: the method's own settings."""
 
-    name: str = "erm"
+    name: PlainName = "erm"
     parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +84,15 @@ class SwadConfig:
     that end it.   tolerance_ratio: how far the threshold lies above the loss at the start, as a share of it.
     """
 
-    every: int = 100  # its paper, for PACS; 50 for VLCS
-    n_converge: int = 3
-    n_tolerance: int = 6
-    tolerance_ratio: float = 0.3  # its paper; 0.2 for VLCS
+    every: Count = 100  # its paper, for PACS; 50 for VLCS
+    n_converge: Count = 3
+    n_tolerance: Count = 6
+    tolerance_ratio: NonNegative = 0.3  # its paper; 0.2 for VLCS
 
     def __post_init__(self) -> None:
-        _require(self.every >= 1, "train.swad.every", "at least 1", self.every)
-        _require(self.n_converge >= 1, "train.swad.n_converge", "at least 1", self.n_converge)
+        check_fields(self)
         least = f"at least n_converge, {self.n_converge}"
-        _require(self.n_tolerance >= self.n_converge, "train.swad.n_tolerance", least, self.n_tolerance)
-        _require(self.tolerance_ratio >= 0, "train.swad.tolerance_ratio", "0 or more", self.tolerance_ratio)
+        require(self.n_tolerance >= self.n_converge, "n_tolerance", least, self.n_tolerance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,52 +105,44 @@ class TrainConfig:
     averaging: swad also keeps a model of averaged weights, beside any method.   swad: how.
     """
 
-    epochs: int = 30
-    max_steps: int | None = None
-    batch_size: int = 128  # the authors' published code; the paper gives none
+    epochs: Count = 30
+    max_steps: Count | None = None
+    batch_size: Count = 128  # the authors' published code; the paper gives none
     optimizer: Optimizer = "sgd"
-    learning_rate: float = 0.01
-    momentum: float = 0.9  # the paper gives none; usual in this field
+    learning_rate: Positive = 0.01
+    momentum: ShareBelowOne = 0.9  # the paper gives none; usual in this field
     nesterov: bool = False
-    weight_decay: float = 5e-4
+    weight_decay: NonNegative = 5e-4
     schedule: Rate = "steps"
-    milestones: tuple[int, ...] = (24,)
-    decay: float = 0.1
+    milestones: tuple[Whole, ...] = (24,)
+    decay: Positive = 0.1
     precision: Precision = "auto"
     balance_domains: bool = False
     drop_last: bool = True
-    log_every: int = 50
+    log_every: Count = 50
     sync_batchnorm: bool = True
     averaging: Averages = "none"
     swad: SwadConfig = field(default_factory=SwadConfig)
 
     def __post_init__(self) -> None:
-        _require(self.epochs >= 1, "train.epochs", "at least 1", self.epochs)
-        _require(self.max_steps is None or self.max_steps >= 1, "train.max_steps", "at least 1", self.max_steps)
-        _require(self.batch_size >= 1, "train.batch_size", "at least 1", self.batch_size)
-        _require(self.learning_rate > 0, "train.learning_rate", "positive", self.learning_rate)
-        _require(0 <= self.momentum < 1, "train.momentum", "in [0, 1)", self.momentum)
-        _require(self.weight_decay >= 0, "train.weight_decay", "0 or more", self.weight_decay)
-        _require(self.decay > 0, "train.decay", "positive", self.decay)
-        _require(self.log_every >= 1, "train.log_every", "at least 1", self.log_every)
-        _require(list(self.milestones) == sorted(self.milestones), "train.milestones", "rising", self.milestones)
-        _require(not self.nesterov or self.momentum > 0, "train.nesterov", "false without momentum", True)
+        check_fields(self)
+        require(list(self.milestones) == sorted(self.milestones), "milestones", "rising", self.milestones)
+        require(not self.nesterov or self.momentum > 0, "nesterov", "false without momentum", True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One run. label: how people call it; it is no part of the hash."""
 
-    label: str = ""
-    seed: int = 0
+    label: PlainName = ""
+    seed: Seed = 0
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        _require(self.seed >= 0, "seed", "0 or more", self.seed)
-        _require("/" not in self.label and not self.label.startswith("."), "label", "a plain name", self.label)
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -205,8 +209,3 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") ->
 
 def _show(values: Mapping[str, Any], name: str) -> str:
     return json.dumps(values[name]) if name in values else "(nothing)"
-
-
-def _require(holds: bool, name: str, expected: str, found: object) -> None:
-    if not holds:
-        raise UserError(f"{name} must be {expected}, got {found!r}")

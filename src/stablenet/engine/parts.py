@@ -13,13 +13,13 @@ from stablenet.data.cache import default_store_path, prepare
 from stablenet.data.manifest import Manifest
 from stablenet.data.order import BatchSettings
 from stablenet.data.pipeline import Loader, Samples, read_part, render_part
-from stablenet.data.settings import split_table
+from stablenet.data.settings import apply_setting
 from stablenet.data.sources import Table, read_source
 from stablenet.data.store import PixelStore
 from stablenet.data.table import ComposedTable
 from stablenet.engine.config import DataConfig, RunConfig, TrainConfig
 from stablenet.errors import UserError
-from stablenet.fields import read_fields
+from stablenet.values import read_fields
 
 Progress = Callable[[int, int], None]
 
@@ -30,7 +30,7 @@ def make_manifest(config: RunConfig, root: Path | None) -> Manifest:
     if data.manifest:
         return Manifest.load(Path(data.manifest))
     seed = config.seed if data.split_seed is None else data.split_seed
-    return split_table(read_source(data.source, root), data.setting, seed, **data.parameters)
+    return apply_setting(read_source(data.source, root), data.setting, seed, data.parameters, "data.parameters")
 
 
 def make_normalization(data: DataConfig) -> Normalization:

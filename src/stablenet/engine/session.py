@@ -24,6 +24,7 @@ from stablenet.engine.stepping import EngineStepper, ReplayedStepping, Stepping
 from stablenet.engine.writer import Writer
 from stablenet.errors import UserError
 from stablenet.models import build_network
+from stablenet.values import NonNegative, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +43,14 @@ class Runtime:
     root: Path | None = None
     device: str = "auto"
     resume: bool = False
-    checkpoint_minutes: float = 10.0
+    checkpoint_minutes: NonNegative = 10.0
     keep_epochs: bool = False
     oracle: bool = False
     graphs: bool = True
     tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 from stablenet.algorithms import Judgement
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine.averaging import Averaging, make_averaging
+from stablenet.engine.check import check_config
 from stablenet.engine.config import RunConfig
 from stablenet.engine.curves import Curves
 from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
@@ -35,6 +36,7 @@ from stablenet.errors import UserError
 def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | None = None) -> Run:
     """Train a config to its end, or go on with it; a finished run is returned as it is."""
     runtime, watcher = runtime or Runtime(), watcher or Watcher()
+    check_config(config)
     fabric = start_fabric(runtime.device, config.train.precision)
     manifest = make_manifest(config, runtime.root)
     described = describe_config(config, manifest, runtime.root)
@@ -47,7 +49,7 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
         data = RunData(config.data, manifest, runtime.root, watcher.decode)
         try:
             session = build_session(config, runtime, fabric, folder, data)
-        except UserError:
+        except BaseException:  # whatever it was: a run that could not begin leaves no folder
             if first and not folder.records.exists():
                 folder.forget()
             raise

@@ -15,8 +15,8 @@ from stablenet.data.augment import Resize
 from stablenet.engine.checkpoint import load_tensors
 from stablenet.engine.runs import Run
 from stablenet.errors import UserError
-from stablenet.fields import read_fields
 from stablenet.models import Network
+from stablenet.values import read_fields
 
 SETTINGS = "model"  # the key of the model's settings in a safetensors file
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from stablenet.errors import UserError
 from stablenet.models import pretrained as weights
-from stablenet.models.families import build_own, build_timm, build_torchvision, import_timm, list_torchvision
+from stablenet.models.families import build_own, build_timm, build_torchvision, call_with, import_timm, list_torchvision
 from stablenet.models.network import Backbone, Network
 from stablenet.models.paper_cnn import build_paper_cnn
 from stablenet.registry import Registry
@@ -48,6 +52,23 @@ def build_network(
     return network
 
 
+def check_backbone(name: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse an unknown name, or parameters a backbone of ours or torchvision's cannot be built with.
+
+    It is built without memory for its weights. Others are code of any kind and are met when the run builds them.
+    """
+    if name.startswith(TIMM) or ":" in name:
+        return
+    _build_on_meta(name, json.dumps(dict(parameters), sort_keys=True))
+
+
+@cache
+def _build_on_meta(name: str, parameters: str) -> None:
+    """parameters: as JSON, so that the many runs of a table build a backbone once."""
+    with torch.device("meta"):
+        _build_backbone(name, json.loads(parameters), "")
+
+
 def find_weights(path: str, root: Path | None) -> Path:
     """A weights file as named, or below the data folder."""
     places = [Path(path), *([root / path] if root is not None else [])]
@@ -69,10 +90,7 @@ def list_backbones(pattern: str = "*", timm: bool = False) -> list[str]:
 
 def _build_backbone(name: str, parameters: dict[str, Any], pretrained: str) -> Backbone:
     if name in BACKBONES:
-        try:
-            return BACKBONES[name](**parameters)
-        except TypeError as error:
-            raise UserError(f"the backbone {name} could not be built: {error}") from error
+        return call_with(name, BACKBONES[name], parameters)
     if name.startswith(TIMM):
         if pretrained and not pretrained.endswith(".safetensors"):
             parameters = {**parameters, "pretrained": True}

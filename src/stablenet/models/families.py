@@ -36,7 +36,7 @@ def build_torchvision(name: str, **parameters: Any) -> Backbone:
 
     if name not in list_torchvision():
         raise UserError(unknown_name("backbone", name, list_torchvision()))
-    body = _call(name, partial(models.get_model, name, weights=None), parameters)
+    body = call_with(name, partial(models.get_model, name, weights=None), parameters)
     return cut_classifier(body)
 
 
@@ -45,7 +45,7 @@ def build_timm(name: str, **parameters: Any) -> Backbone:
     timm = import_timm()
     if name not in timm.list_models():
         raise UserError(unknown_name("timm backbone", name, timm.list_models()))
-    body = _call(name, partial(timm.create_model, name, num_classes=0), parameters)
+    body = call_with(name, partial(timm.create_model, name, num_classes=0), parameters)
     width = int(getattr(body, "head_hidden_size", None) or body.num_features)
     return Backbone(body, width, _timm_stages(body), type(body).__name__ in _CHANNELS_LAST)
 
@@ -61,7 +61,7 @@ def build_own(path: str, **parameters: Any) -> Backbone:
         make = getattr(import_own(module_name, [Path.cwd()]), attribute)
     except (UserError, AttributeError) as error:
         raise UserError(f"the backbone {path!r} cannot be imported: {error}") from error
-    body = _call(path, make, parameters)
+    body = call_with(path, make, parameters)
     if not isinstance(body, nn.Module):
         raise UserError(f"the backbone {path!r} gave a {type(body).__name__}, expected an nn.Module")
     width = getattr(body, "num_features", None)
@@ -95,12 +95,17 @@ def import_timm() -> Any:
         raise UserError("this backbone needs timm: install it with `pip install stablenet[timm]`") from error
 
 
-def _call(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    """Call a constructor; parameters it does not take are the user's mistake."""
+def call_with(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """Call a constructor; parameters it does not take, or not with these values, are the user's mistake."""
     try:
         return make(**parameters)
-    except TypeError as error:
-        raise UserError(f"the backbone {name} could not be built with model.parameters: {error}") from error
+    except UserError:
+        raise
+    except Exception as error:
+        if not parameters:
+            raise  # nothing of it was the user's
+        told = str(error).partition("\n")[0]
+        raise UserError(f"the backbone {name} could not be built with model.parameters: {told}") from error
 
 
 def _torchvision_stages(body: nn.Module) -> dict[str, str]:

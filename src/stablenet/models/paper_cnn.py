@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated, Any
+
 from torch import Tensor, nn
 
-from stablenet.errors import UserError
 from stablenet.models.network import Backbone
+from stablenet.values import Between, Share, read_fields
 
 WIDTH = 16
 DROPOUT = 0.4
+LARGEST_SIDE = 4096  # its last layer then has 10⁹ weights
 
 
 def _convolve(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
@@ -22,8 +26,6 @@ class PaperCNN(nn.Module):
 
     def __init__(self, image_size: int = 28, dropout: float = DROPOUT) -> None:
         super().__init__()
-        if image_size < 4:
-            raise UserError(f"the paper's CNN needs images of at least 4 pixels, got {image_size}")
         side = (image_size + 3) // 4  # two strides of 2, each rounding up
         self.stage1 = nn.Sequential(*_convolve(3, 32, 7, 1), *_convolve(32, 32, 5, 2))
         self.dropout1 = nn.Dropout(dropout)
@@ -45,5 +47,14 @@ class PaperCNN(nn.Module):
         return features
 
 
-def build_paper_cnn(**parameters: int) -> Backbone:
-    return Backbone(PaperCNN(**parameters), WIDTH, {"stage1": "stage1", "stage2": "stage2"})
+@dataclass(frozen=True, kw_only=True)
+class PaperCNNSettings:
+    """image_size: side of the images it is to see.   dropout: after either stage."""
+
+    image_size: Annotated[int, Between(4, LARGEST_SIDE)] = 28
+    dropout: Share = DROPOUT
+
+
+def build_paper_cnn(**parameters: Any) -> Backbone:
+    chosen = read_fields(PaperCNNSettings, parameters, "model.parameters")
+    return Backbone(PaperCNN(chosen.image_size, chosen.dropout), WIDTH, {"stage1": "stage1", "stage2": "stage2"})

@@ -22,9 +22,9 @@ from stablenet.engine.runs import Run
 from stablenet.engine.session import begin_again
 from stablenet.evaluation.evaluate import load_chosen
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
-from stablenet.fields import read_fields
 from stablenet.independence import independence_test, pairwise_independence_test
 from stablenet.models import Network
+from stablenet.values import read_fields
 from stablenet.weighting import solve_dataset
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.inputs import join_layers

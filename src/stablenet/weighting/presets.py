@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from stablenet.errors import UserError
-from stablenet.registry import Registry, unknown_name
+from stablenet.registry import Registry
+from stablenet.values import SettingError, read_values
 from stablenet.weighting import recommended
 from stablenet.weighting.settings import WeightingSettings
 
@@ -56,15 +57,17 @@ PRESETS.add(
 PRESETS.add(recommended.NAME, recommended.BATCH)
 
 
-def settings_of(preset: str, overrides: dict[str, Any]) -> WeightingSettings:
-    """The preset with some settings replaced; an unknown name is answered with its neighbours."""
-    known = [field.name for field in fields(WeightingSettings)]
-    for name in overrides:
-        if name not in known:
-            raise UserError(unknown_name("setting of StableWeighting", name, known))
-    if isinstance(overrides.get("alphas"), list):
-        overrides = {**overrides, "alphas": tuple(overrides["alphas"])}
-    return replace(PRESETS[preset], **overrides)
+def settings_of(preset: str, overrides: Mapping[str, Any], where: str = "") -> WeightingSettings:
+    """The preset with some settings replaced; a wrong name or value is one sentence.
+
+    where: the dotted name of the overrides, for messages.
+    """
+    chosen = PRESETS[preset]
+    values = read_values(WeightingSettings, overrides, where)
+    try:
+        return replace(chosen, **values)
+    except SettingError as error:
+        raise error.within(where) from error
 
 
 def preset_table() -> str:

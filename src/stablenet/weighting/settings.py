@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args, get_type_hints
+from typing import Annotated, Literal
 
 import torch
 
-from stablenet.errors import UserError
-from stablenet.registry import unknown_name
+from stablenet.values import (
+    LARGEST_COUNT,
+    AtLeast,
+    AtMost,
+    Count,
+    NonNegative,
+    Positive,
+    Share,
+    ShareBelowOne,
+    Whole,
+    check_fields,
+    require,
+)
 from stablenet.weighting.forms import Form
 
 FourierMap = Literal["cosine", "cosine-sine"]
@@ -32,13 +43,26 @@ LOWEST_ALPHA, HIGHEST_ALPHA = 0.9, 0.99
 SINGLE_PRECISION = 1e-2  # the smallest tolerance that float32 reaches safely
 
 
+@dataclass(frozen=True)
+class WholeOrShare:
+    """A number of functions per feature, or the share of the features that have one."""
+
+    def holds(self, value: float) -> bool:
+        return value < 1 or value.is_integer()
+
+    def __str__(self) -> str:
+        return "a whole number, or a share below 1"
+
+
 @dataclass(frozen=True, kw_only=True)
 class WeightingSettings:
     """All settings of `StableWeighting`. The defaults are those of the preset `recommended`."""
 
     # The Fourier functions (Eq. rff_transform)
-    num_functions: float = 5  # q ≥ 1 per feature; 0 < q < 1 a share of the features, per batch; 0 linear
-    bandwidth: float | str = 1.0  # σ, or "median": the median distance of each feature
+    num_functions: Annotated[float, AtLeast(0), AtMost(LARGEST_COUNT), WholeOrShare()] = (
+        5  # q ≥ 1 per feature; 0 < q < 1 a share of the features, per batch; 0 linear
+    )
+    bandwidth: Positive | Literal["median"] = 1.0  # σ, or "median": the median distance of each feature
     fourier: FourierMap = "cosine"  # "cosine-sine": √(2/q)·[cos, sin], one ω per function for all features
     scaling: Scaling = "standard"  # σ = 1 means something only on features of unit scale
     redraw: Redraw = "batch"  # new functions per batch, or per inner step (nothing else can be prepared ahead then)
@@ -48,40 +72,39 @@ class WeightingSettings:
     pairs: Pairs = "labels"  # what is made independent: features of each other, of the label, or both
     pairing: Pairing = "all"  # all q×q functions of a pair, or the same function only, counted for i ≠ j
     objective: Objective = "relative"  # D/D(1): one penalty serves a 16-wide and a 2048-wide network; see `Objective`
-    penalty: float = 0.5  # λ·mean(w²); a batch and its memory are few samples: 0.02 kept networks from learning
-    chance: float = 0.0  # with objective="share": λ grows by so many times the doubt; see share.py
+    penalty: NonNegative = 0.5  # λ·mean(w²); a batch and its memory are few samples: 0.02 kept networks from learning
+    chance: NonNegative = 0.0  # with objective="share": λ grows by so many times the doubt; see share.py
     totals: Totals = "all"  # what the weights keep: the number of samples, or that of every class (needs a tolerance)
 
     # The inner optimiser
-    steps: int = 20  # inner steps per batch (published code; the paper gives no number)
-    learning_rate: float = 0.05  # of the logits, with the scale-free objective
-    momentum: float = 0.9
-    decay_after: int | None = None  # inner step after which the rate is a tenth
+    steps: Count = 20  # inner steps per batch (published code; the paper gives no number)
+    learning_rate: Positive = 0.05  # of the logits, with the scale-free objective
+    momentum: ShareBelowOne = 0.9
+    decay_after: Whole | None = None  # inner step after which the rate is a tenth
     logits: Logits = "block"  # the batch's weights sum to its size; "joint": one softmax with the memory
     keep: Keep = "best"  # the iterate with the lowest objective (the one minimised), or the last
     on_rise: OnRise = "go-on"  # "retreat": an iterate that raised the objective is undone and the rate quartered
-    min_ess: float = 0.2  # floor of the effective sample size, as a share of the batch; 0 turns it off
-    tolerance: float | None = None  # stop when the optimality gap falls below this share of the objective
+    min_ess: Share = 0.2  # floor of the effective sample size, as a share of the batch; 0 turns it off
+    tolerance: Positive | None = None  # stop when the optimality gap falls below this share of the objective
 
     # The memory (Eq. concat_w, save_w)
     memory: MemoryKind = "queue"  # real past samples; "average" is the paper's running mean of rows
-    groups: int = 1  # k; 0 solves inside each batch only
-    alphas: tuple[float, ...] | None = None  # one per group; geometric between 0.9 and 0.99 when None
-    memory_rows: int | None = None  # rows of a group; the first batch's size when None
+    groups: Whole = 1  # k; 0 solves inside each batch only
+    alphas: tuple[ShareBelowOne, ...] | None = None  # one per group; geometric between 0.9 and 0.99 when None
+    memory_rows: Count | None = None  # rows of a group; the first batch's size when None
     memory_start: MemoryStart = "fill"  # "running-mean": zeros at first, plain mean over ten batches
     memory_holds: Holds = "weights"
 
     # Around it
-    warmup: int = 0  # calls that only fill the memory and return ones
+    warmup: Whole = 0  # calls that only fill the memory and return ones
     warmup_loss: WarmupLoss = "mean"  # "sum": the batch size instead of ones, an unnormalised loss
-    num_classes: int | None = None  # width of averaged labels; taken from the first batch when None
+    num_classes: Count | None = None  # width of averaged labels; taken from the first batch when None
     method: SolveMethod = "auto"  # "fused" on CUDA where it applies, else Gram or direct by counting
     graphs: bool = True  # replay a call as one CUDA graph where that is possible; False runs it launch by launch
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_choices(self)
-        _check_numbers(self)
+        check_fields(self)
         _check_combinations(self)
 
     def working_dtype(self, device: torch.device) -> torch.dtype:
@@ -103,63 +126,25 @@ class WeightingSettings:
         return tuple(LOWEST_ALPHA * ratio**i for i in range(self.groups))
 
 
-def _check_choices(settings: WeightingSettings) -> None:
-    for name, hint in get_type_hints(WeightingSettings).items():
-        choices = get_args(hint)
-        if choices and all(isinstance(choice, str) for choice in choices):
-            value = getattr(settings, name)
-            if value not in choices:
-                raise UserError(unknown_name(name, str(value), choices))
-
-
-def _check_numbers(s: WeightingSettings) -> None:
-    _require(s.num_functions >= 0, "num_functions", "0 or more", s.num_functions)
-    whole = s.num_functions < 1 or float(s.num_functions).is_integer()
-    _require(whole, "num_functions", "a whole number, or a share below 1", s.num_functions)
-    median = s.bandwidth == "median"
-    _require(
-        median or (not isinstance(s.bandwidth, str) and s.bandwidth > 0),
-        "bandwidth",
-        "positive or 'median'",
-        s.bandwidth,
-    )
-    _require(s.penalty >= 0, "penalty", "0 or more", s.penalty)
-    _require(s.chance >= 0, "chance", "0 or more", s.chance)
-    _require(s.steps >= 1, "steps", "at least 1", s.steps)
-    _require(s.learning_rate > 0, "learning_rate", "positive", s.learning_rate)
-    _require(0 <= s.momentum < 1, "momentum", "in [0, 1)", s.momentum)
-    _require(0 <= s.min_ess <= 1, "min_ess", "a share in [0, 1]", s.min_ess)
-    _require(s.tolerance is None or s.tolerance > 0, "tolerance", "positive or None", s.tolerance)
-    _require(s.groups >= 0, "groups", "0 or more", s.groups)
-    _require(s.memory_rows is None or s.memory_rows >= 1, "memory_rows", "at least 1 or None", s.memory_rows)
-    _require(s.warmup >= 0, "warmup", "0 or more", s.warmup)
-
-
 def _check_combinations(s: WeightingSettings) -> None:
     if s.alphas is not None:
-        _require(len(s.alphas) == s.groups, "alphas", f"one value per group ({s.groups})", s.alphas)
-        _require(all(0 <= a < 1 for a in s.alphas), "alphas", "in [0, 1)", s.alphas)
+        require(len(s.alphas) == s.groups, "alphas", f"one value per group ({s.groups})", s.alphas)
     if s.objective == "scaled-sum":
-        _require(s.penalty > 0, "penalty", "positive with objective='scaled-sum'", s.penalty)
+        require(s.penalty > 0, "penalty", "positive with objective='scaled-sum'", s.penalty)
     if s.fourier == "cosine-sine" or s.scaling == "phase":
-        _require(s.num_functions >= 1, "num_functions", "at least 1 with this Fourier map", s.num_functions)
+        require(s.num_functions >= 1, "num_functions", "at least 1 with this Fourier map", s.num_functions)
     if s.on_rise == "retreat":
-        _require(s.keep == "best", "keep", "'best' with on_rise='retreat'", s.keep)
+        require(s.keep == "best", "keep", "'best' with on_rise='retreat'", s.keep)
     if s.memory == "queue":
-        _require(s.memory_start == "fill", "memory_start", "'fill' with a queue", s.memory_start)
-        _require(s.alphas is None, "alphas", "left out with a queue, which averages nothing", s.alphas)
+        require(s.memory_start == "fill", "memory_start", "'fill' with a queue", s.memory_start)
+        require(s.alphas is None, "alphas", "left out with a queue, which averages nothing", s.alphas)
     if s.objective == "share":
-        _require(s.form == "covariance", "form", "'covariance' with objective='share'", s.form)
+        require(s.form == "covariance", "form", "'covariance' with objective='share'", s.form)
     if s.chance:
-        _require(s.objective == "share", "objective", "'share' with chance above 0", s.objective)
-        _require(s.pairs == "labels", "pairs", "'labels' with chance above 0", s.pairs)
+        require(s.objective == "share", "objective", "'share' with chance above 0", s.objective)
+        require(s.pairs == "labels", "pairs", "'labels' with chance above 0", s.pairs)
     if s.totals == "classes":
-        _require(s.tolerance is not None, "tolerance", "set with totals='classes'", s.tolerance)
-        _require(s.pairs != "features", "pairs", "'labels' or 'both' with totals='classes'", s.pairs)
+        require(s.tolerance is not None, "tolerance", "set with totals='classes'", s.tolerance)
+        require(s.pairs != "features", "pairs", "'labels' or 'both' with totals='classes'", s.pairs)
     if s.logits == "joint":
-        _require(s.tolerance is None, "tolerance", "None with logits='joint', which has no gap", s.tolerance)
-
-
-def _require(holds: bool, name: str, expected: str, found: object) -> None:
-    if not holds:
-        raise UserError(f"{name} must be {expected}, got {found!r}")
+        require(s.tolerance is None, "tolerance", "None with logits='joint', which has no gap", s.tolerance)

@@ -119,12 +119,12 @@ def test_seeds(digits: ComposedTable) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"ratio": 1.0}, "must lie between 0 and 1, got 1.0"),
-        ({"test_ratio": 0.0}, "must lie between 0 and 1, got 0.0"),
-        ({"ratio": "rnd"}, "a share such as 0.9, or 'random', got 'rnd'"),
-        ({"ratio": "random", "test_ratio": 0.5}, "no test ratio"),
+        ({"ratio": 1.0}, r"ratio must be a number \(above 0 and below 1\) or \'random\', got 1\.0"),
+        ({"test_ratio": 0.0}, r"test_ratio must be above 0 and below 1, got 0\.0"),
+        ({"ratio": "rnd"}, "or 'random', got 'rnd'"),
+        ({"ratio": "random", "test_ratio": 0.5}, "test_ratio must be left out"),
         ({"train_size": 4001}, "4001 train images were asked for: mnist-m has 4000"),
-        ({"test_size": 0}, "0 test images were asked for"),
+        ({"test_size": 0}, "test_size must be at least 1, got 0"),
         ({"backgrounds": 201}, "201 backgrounds were asked for: mnist-m has 200"),
         ({"backgrounds": 19}, "19 backgrounds are too few"),
         ({"validation": -0.1}, "validation must be at least 0"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
@@ -14,6 +14,7 @@ from stablenet.data.settings.unbalanced import UnbalancedSettings, split_unbalan
 from stablenet.data.table import ComposedTable, ImageTable
 from stablenet.errors import UserError
 from stablenet.registry import Registry
+from stablenet.values import convert, read_fields
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,33 @@ SETTINGS.add(
 )
 
 
-def split_table(table: ImageTable | ComposedTable, setting: str, seed: int = 0, **parameters: Any) -> Manifest:
-    """Split a table by a setting's name; unknown parameters and unfitting tables are named."""
-    chosen = SETTINGS[setting]
-    known = [field.name for field in fields(chosen.parameters)]
+def read_parameters(setting: str, parameters: Mapping[str, Any], where: str = "") -> Any:
+    """A setting's own settings dataclass from plain values.   where: their dotted name, for messages."""
+    kind = SETTINGS[setting].parameters
+    known = [field.name for field in fields(kind)]
     strange = [name for name in parameters if name not in known]
     if strange:
-        raise UserError(f"the setting {setting} has no parameter {strange[0]}: it has {', '.join(known)}")
+        name = f"{where}.{strange[0]}" if where else strange[0]
+        raise UserError(f"the setting {setting} has no parameter {name}: it has {', '.join(known)}")
+    return read_fields(kind, parameters, where)
+
+
+def split_table(table: ImageTable | ComposedTable, setting: str, seed: int = 0, **parameters: Any) -> Manifest:
+    """Split a table by a setting's name; unknown parameters, wrong values and unfitting tables are named."""
+    return apply_setting(table, setting, convert(seed, int, "seed"), parameters)
+
+
+def apply_setting(
+    table: ImageTable | ComposedTable, setting: str, seed: int, parameters: Mapping[str, Any], where: str = ""
+) -> Manifest:
+    """`split_table` for parameters that have a dotted name in a config."""
+    chosen = SETTINGS[setting]
     if not isinstance(table, chosen.table):
         need = "images in domains" if chosen.table is ImageTable else "digits and backgrounds, as mnist-m has"
         raise UserError(f"the setting {setting} needs {need}; {table.name} is of the other kind")
     if any(field.name not in parameters and field.default is MISSING for field in fields(chosen.parameters)):
         raise UserError(f"the setting {setting} needs a target: one of {', '.join(table.domains)}")
-    return chosen.split(table, chosen.parameters(**parameters), seed)
+    return chosen.split(table, read_parameters(setting, parameters, where), seed)
 
 
 __all__ = [
@@ -66,5 +81,7 @@ __all__ = [
     "Setting",
     "UnbalancedFlexibleSettings",
     "UnbalancedSettings",
+    "apply_setting",
+    "read_parameters",
     "split_table",
 ]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from stablenet.data.draw import draw_places, shuffle, shuffle_rows
 from stablenet.data.manifest import JSON, Manifest
-from stablenet.data.settings.assemble import Parts, build_manifest, check_share
+from stablenet.data.settings.assemble import Parts, build_manifest
 from stablenet.data.settings.counts import allot, round_share
 from stablenet.data.table import ComposedTable
 from stablenet.errors import UserError
+from stablenet.values import Count, OpenShare, ShareBelowOne, check_fields, require
 
 RANDOM = "random"
 
@@ -28,22 +30,19 @@ class AdversarialSettings:
     validation: share of train_size held out for selection.
     """
 
-    ratio: float | str = 0.9
-    test_ratio: float | None = None
-    backgrounds: int | None = None
-    train_size: int | None = None
-    test_size: int | None = None
-    validation: float = 0.1
+    ratio: OpenShare | Literal["random"] = 0.9
+    test_ratio: OpenShare | None = None
+    backgrounds: Count | None = None
+    train_size: Count | None = None
+    test_size: Count | None = None
+    validation: ShareBelowOne = 0.1
 
     def __post_init__(self) -> None:
-        check_share("validation", self.validation)
-        if isinstance(self.ratio, str) and self.ratio != RANDOM:
-            raise UserError(f"the ratio is a share such as 0.9, or {RANDOM!r}, got {self.ratio!r}")
-        if self.ratio == RANDOM and self.test_ratio is not None:
-            raise UserError("a random background has no test ratio: leave it out")
-        for ratio in (self.ratio, self.test_ratio):
-            if isinstance(ratio, float | int) and not 0 < ratio < 1:
-                raise UserError(f"a dominant ratio must lie between 0 and 1, got {ratio}")
+        check_fields(self)
+        random = self.ratio == RANDOM
+        require(
+            not random or self.test_ratio is None, "test_ratio", "left out with a random background", self.test_ratio
+        )
 
 
 @dataclass(frozen=True)

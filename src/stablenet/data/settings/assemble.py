@@ -14,6 +14,7 @@ from stablenet.data.settings.counts import allot, round_share
 from stablenet.data.table import ComposedTable, ImageTable
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
+from stablenet.values import ShareBelowOne, convert
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ def find_domain(table: ImageTable | ComposedTable, name: str) -> int:
 
 
 def check_share(name: str, share: float | None) -> None:
-    if share is not None and not 0 <= share < 1:
-        raise UserError(f"{name} must be at least 0 and below 1, got {share}")
+    """For settings that state no type of their own for it."""
+    convert(share, ShareBelowOne | None, name)
 
 
 def build_manifest(

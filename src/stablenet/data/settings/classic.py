@@ -8,8 +8,9 @@ import pandas as pd
 
 from stablenet.data.manifest import JSON, Manifest
 from stablenet.data.settings import paper
-from stablenet.data.settings.assemble import Parts, build_manifest, check_share, find_domain
+from stablenet.data.settings.assemble import Parts, build_manifest, find_domain
 from stablenet.data.table import ImageTable
+from stablenet.values import ShareBelowOne, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +21,10 @@ class ClassicSettings:
     """
 
     target: str
-    validation: float | None = None
+    validation: ShareBelowOne | None = None
 
     def __post_init__(self) -> None:
-        check_share("validation", self.validation)
+        check_fields(self)
 
 
 def split_classic(table: ImageTable, settings: ClassicSettings, seed: int) -> Manifest:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from stablenet.errors import UserError
+from stablenet.values import LARGEST_COUNT, SettingError, show
 
 
 def parse_ratio(text: str) -> tuple[int, ...]:
@@ -14,10 +15,9 @@ def parse_ratio(text: str) -> tuple[int, ...]:
         terms = tuple(int(term) for term in text.split(":"))
     except ValueError:
         terms = ()
-    if len(terms) < 2 or min(terms) < 1 or max(terms) > terms[0]:
-        raise UserError(
-            f"the ratio {text!r} is not like 5:1:1: whole numbers, the dominant domain's first, the largest"
-        )
+    if len(terms) < 2 or min(terms) < 1 or not max(terms) == terms[0] <= LARGEST_COUNT:
+        told = f" {show(text)} is not like 5:1:1: whole numbers, the dominant domain's first, the largest"
+        raise SettingError("ratio", told, "the ")
     return terms
 
 

@@ -14,7 +14,6 @@ from stablenet.data.settings import paper
 from stablenet.data.settings.assemble import (
     Parts,
     build_manifest,
-    check_share,
     find_domain,
     take,
     training_pool,
@@ -30,6 +29,7 @@ from stablenet.data.settings.counts import (
 from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
+from stablenet.values import Count, ShareBelowOne, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +47,13 @@ class FlexibleSettings:
     published: bool = True
     dominant: Mapping[str, str] | None = None
     target: Mapping[str, tuple[str, ...]] | None = None
-    targets: int | None = None
-    validation: float | None = None
+    targets: Count | None = None
+    validation: ShareBelowOne | None = None
     allow_shortfall: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         parse_ratio(self.ratio)
-        check_share("validation", self.validation)
-        if self.targets is not None and self.targets < 1:
-            raise UserError(f"targets must be at least 1, got {self.targets}")
 
     @property
     def chooses(self) -> bool:

@@ -13,7 +13,6 @@ from stablenet.data.settings import paper
 from stablenet.data.settings.assemble import (
     Parts,
     build_manifest,
-    check_share,
     class_counts,
     find_domain,
     take,
@@ -30,6 +29,7 @@ from stablenet.data.settings.counts import (
 )
 from stablenet.data.table import ImageTable
 from stablenet.errors import UserError
+from stablenet.values import ShareAboveZero, ShareBelowOne, check_fields
 
 Sizes: TypeAlias = dict[str, list[int]]  # domain -> images per class
 Notes: TypeAlias = tuple[str, ...]
@@ -49,15 +49,13 @@ class UnbalancedSettings:
     ratio: str = "5:1:1"
     dominant: str | None = None
     published: bool = True
-    target_share: float = 0.2
-    validation: float | None = None
+    target_share: ShareAboveZero = 0.2
+    validation: ShareBelowOne | None = None
     allow_shortfall: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         parse_ratio(self.ratio)
-        check_share("validation", self.validation)
-        if not 0 < self.target_share <= 1:
-            raise UserError(f"target_share must be above 0 and at most 1, got {self.target_share}")
 
 
 def split_unbalanced(table: ImageTable, settings: UnbalancedSettings, seed: int) -> Manifest:

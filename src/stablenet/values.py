@@ -1,0 +1,348 @@
+"""The one door for values a user writes: their types, their bounds, and one sentence where a value is wrong.
+
+A settings dataclass states both in its annotations and checks itself once:
+
+    @dataclass(frozen=True, kw_only=True)
+    class SolverSettings:
+        steps: Count = 20
+        min_ess: Share = 0.2
+
+        def __post_init__(self) -> None:
+            check_fields(self)
+
+`read_fields` builds one from plain values, as TOML and JSON have them, and puts the table's dotted name before the
+setting's in every message, also in those of `__post_init__`. Numbers are finite everywhere; whole numbers fit 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from stablenet.errors import UserError
+from stablenet.registry import list_known
+
+T = TypeVar("T")
+LARGEST = 2**63 - 1  # of any whole number: what a 64-bit integer holds
+LARGEST_COUNT = 10**9  # of things that are made, stored or waited for
+LONGEST_NAME = 100  # bytes; a file system takes 255, and a run folder's name has further parts
+DEEPEST = 20  # tables within tables
+_SHOWN = 80  # characters of a wrong value in a message
+
+
+class SettingError(UserError):
+    """A wrong value and the dotted name of its setting, which grows while the error leaves nested tables."""
+
+    def __init__(self, name: str, after: str, before: str = "") -> None:
+        super().__init__(name, after, before)  # all of them, so that it survives pickling
+        self.name, self.after, self.before = name, after, before
+
+    def __str__(self) -> str:
+        return f"{self.before}{self.name}{self.after}"
+
+    def within(self, table: str) -> SettingError:
+        """The same, seen from outside of the table."""
+        return SettingError(_join(table, self.name), self.after, self.before) if table else self
+
+
+class Mark(Protocol):
+    """What `Annotated` may hold: a condition on a value of the right type."""
+
+    def holds(self, value: Any) -> bool: ...
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    low: float
+
+    def holds(self, value: Any) -> bool:
+        return bool(value >= self.low)
+
+    def __str__(self) -> str:
+        return "0 or more" if self.low == 0 else f"at least {self.low:,}"
+
+
+@dataclass(frozen=True)
+class AtMost:
+    high: float
+
+    def holds(self, value: Any) -> bool:
+        return bool(value <= self.high)
+
+    def __str__(self) -> str:
+        return f"at most {self.high:,}"
+
+
+@dataclass(frozen=True)
+class Above:
+    low: float
+
+    def holds(self, value: Any) -> bool:
+        return bool(value > self.low)
+
+    def __str__(self) -> str:
+        return "positive" if self.low == 0 else f"above {self.low:,}"
+
+
+@dataclass(frozen=True)
+class Between:
+    """open_low, open_high: whether an end itself is outside."""
+
+    low: float
+    high: float
+    open_low: bool = False
+    open_high: bool = False
+
+    def holds(self, value: Any) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        return bool(above and (value < self.high if self.open_high else value <= self.high))
+
+    def __str__(self) -> str:
+        if not self.open_low and not self.open_high:
+            return f"between {self.low:,} and {self.high:,}"
+        first = "above" if self.open_low else "at least"
+        return f"{first} {self.low:,} and {'below' if self.open_high else 'at most'} {self.high:,}"
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A name that can be part of a file's."""
+
+    def holds(self, value: Any) -> bool:
+        fits = value.isprintable() and len(value.encode()) <= LONGEST_NAME
+        return bool(fits and "/" not in value and not value.startswith("."))
+
+    def __str__(self) -> str:
+        return f"a plain name: printable, without '/', no '.' at its start, at most {LONGEST_NAME} bytes"
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A list with something in it."""
+
+    def holds(self, value: Any) -> bool:
+        return len(value) > 0
+
+    def __str__(self) -> str:
+        return "a list that is not empty"
+
+
+Whole = Annotated[int, AtLeast(0), AtMost(LARGEST_COUNT)]
+Count = Annotated[int, AtLeast(1), AtMost(LARGEST_COUNT)]
+Seed = Annotated[int, AtLeast(0)]
+NonNegative = Annotated[float, AtLeast(0)]
+Positive = Annotated[float, Above(0)]
+Share = Annotated[float, Between(0, 1)]
+ShareBelowOne = Annotated[float, Between(0, 1, open_high=True)]
+ShareAboveZero = Annotated[float, Between(0, 1, open_low=True)]
+OpenShare = Annotated[float, Between(0, 1, open_low=True, open_high=True)]
+PlainName = Annotated[str, Plain()]
+
+
+def read_fields(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """An instance of a dataclass from a mapping; nested tables become nested dataclasses.
+
+    where: the dotted name of the table, for messages.
+    """
+    read = read_values(kind, values, where)
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name not in read and field.default is MISSING and field.default_factory is MISSING:
+            raise SettingError(_join(where, field.name), " is missing: it has no default")
+    try:
+        return kind(**read)
+    except SettingError as error:
+        raise error.within(where) from error
+
+
+def read_values(kind: type[Any], values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Some fields of a dataclass by name, each checked and converted by itself."""
+    hints = field_types(kind)
+    for name in values:
+        if name not in hints:
+            raise _unknown_setting(name, list(hints), where)
+    return {name: convert(value, hints[name], _join(where, name)) for name, value in values.items()}
+
+
+def check_fields(instance: Any, where: str = "") -> None:
+    """Check every field of a dataclass's instance, which is left as it is; for its `__post_init__`."""
+    for name, hint in field_types(type(instance)).items():
+        convert(getattr(instance, name), hint, _join(where, name))
+
+
+def require(holds: bool, name: str, expected: str, found: object) -> None:
+    """A rule over several settings: `name` must be `expected`."""
+    if not holds:
+        raise SettingError(name, f" must be {expected}, got {show(found)}")
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """The value as the type hint wants it, or a SettingError that names the setting."""
+    origin, choices = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        converted = convert(value, choices[0], where)
+        for mark in choices[1:]:
+            require(mark.holds(converted), where, str(mark), value)
+        return converted
+    if origin is Literal:
+        return _choose(value, choices, where)
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, choices, where)
+    if is_dataclass(hint):
+        return _convert_table(value, hint, where)
+    if origin is tuple:
+        return _convert_list(value, choices, where)
+    if (origin or hint) in (dict, Mapping):
+        return _convert_mapping(value, choices[1] if choices else Any, where)
+    if hint is Any:
+        return _check_plain(value, where)
+    return _convert_scalar(value, hint, where)
+
+
+def show(value: object) -> str:
+    """A value for a message: short, on one line, whatever it is."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a whole number of {value.bit_length()} bits"  # Python refuses to print long ones
+    try:
+        text = repr(value)
+    except Exception:  # a long number inside of a list, or an object that cannot describe itself
+        return f"a {type(value).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+@cache
+def field_types(kind: type[Any]) -> dict[str, Any]:
+    """The annotation of every field of a dataclass, bounds included."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _join(table: str, name: str) -> str:
+    return f"{table}.{name}" if table else name
+
+
+def _unknown_setting(name: object, known: list[str], where: str) -> SettingError:
+    text = str(name)[:_SHOWN]
+    printable = repr(_join(where, text))[1:-1]
+    return SettingError(printable, f"': {list_known(text, known)}", "unknown setting '")
+
+
+def _choose(value: Any, choices: tuple[Any, ...], where: str) -> Any:
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
+            return choice
+    if isinstance(value, str):
+        raise SettingError(where, f" {show(value)}: {list_known(value[:_SHOWN], map(str, choices))}", "unknown ")
+    raise SettingError(where, f" must be {' or '.join(map(repr, choices))}, got {show(value)}")
+
+
+def _convert_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
+    if value is None and type(None) in choices:
+        return None
+    wanted = [choice for choice in choices if choice is not type(None)]
+    if len(wanted) == 1:
+        return convert(value, wanted[0], where)  # it has the better message
+    for choice in wanted:
+        try:
+            return convert(value, choice, where)
+        except UserError:
+            continue
+    raise SettingError(where, f" must be {' or '.join(map(_describe, wanted))}, got {show(value)}")
+
+
+def _convert_table(value: Any, hint: Any, where: str) -> Any:
+    if isinstance(value, hint):
+        return value
+    if not isinstance(value, Mapping):
+        raise _wrong_type(value, hint, where)
+    return read_fields(hint, value, where)
+
+
+def _convert_list(value: Any, kinds: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise _wrong_type(value, tuple, where)
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    require(len(value) == len(kinds), where, f"a list of {len(kinds)}", value)
+    return tuple(convert(item, kind, f"{where}[{k}]") for k, (item, kind) in enumerate(zip(value, kinds, strict=True)))
+
+
+def _convert_mapping(value: Any, kind: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _wrong_type(value, dict, where)
+    for name in value:
+        require(isinstance(name, str), where, "a table with names", value)
+    return {name: convert(item, kind, _join(where, name)) for name, item in value.items()}
+
+
+def _check_plain(value: Any, where: str, depth: int = 0) -> Any:
+    """A value of no certain type: whatever JSON holds, so that it can be written down and hashed."""
+    if depth > DEEPEST:
+        raise SettingError(where, f" lies too deep: tables and lists may be nested {DEEPEST} deep")
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            require(isinstance(name, str), where, "a table with names", value)
+            _check_plain(item, _join(where, name), depth + 1)
+    elif isinstance(value, list | tuple):
+        for k, item in enumerate(value):
+            _check_plain(item, f"{where}[{k}]", depth + 1)
+    elif value is not None:
+        known = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
+        if known is None:
+            raise SettingError(where, f" must be a number, text, true or false, a list or a table, got {show(value)}")
+        _convert_scalar(value, known, where)
+    return value
+
+
+def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
+    if hint is int and isinstance(value, Integral) and not isinstance(value, bool):
+        require(-LARGEST <= int(value) <= LARGEST, where, f"a whole number of at most {LARGEST:,}", value)
+        return int(value)
+    if hint is float and isinstance(value, Real) and not isinstance(value, bool):
+        return _convert_float(value, where)
+    if hint is str and isinstance(value, str):
+        require("\0" not in value, where, "text without NUL", value)
+        return value
+    if hint is Path and isinstance(value, str | Path):
+        require("\0" not in str(value), where, "a path without NUL", value)
+        return Path(value)
+    if hint is bool and isinstance(value, bool):
+        return value
+    raise _wrong_type(value, hint, where)
+
+
+def _convert_float(value: Real, where: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    require(math.isfinite(number), where, "a finite number", value)
+    return number
+
+
+def _wrong_type(value: Any, hint: Any, where: str) -> SettingError:
+    return SettingError(where, f" must be {_describe(hint)}, got {show(value)}")
+
+
+def _describe(hint: Any) -> str:
+    origin = get_origin(hint)
+    if origin is Annotated:
+        base, *marks = get_args(hint)
+        bounds = " and ".join(str(mark) for mark in marks if mark != AtMost(LARGEST_COUNT))
+        return f"{_describe(base)} ({bounds})" if bounds else _describe(base)
+    if origin is Literal:
+        return " or ".join(repr(choice) for choice in get_args(hint))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+    if (origin or hint) is tuple:
+        return "a list"
+    if (origin or hint) in (dict, Mapping) or is_dataclass(hint):
+        return "a table"
+    return names.get(hint, str(hint))
