@@ -167,9 +167,9 @@ def read_settings(parameters: Mapping[str, Any]) -> StableNetSettings:
         return read_fields(WholeSetSettings, parameters, WHERE)
     own = [setting.name for setting in fields(BatchSettings)]
     for setting in fields(WholeSetSettings):
-        if setting.name in parameters and setting.name not in own:
+        if parameters.get(setting.name) and setting.name not in own:
             raise UserError(f"{WHERE}.{setting.name} needs the whole training set: set {WHERE}.solve=dataset")
-    return read_fields(BatchSettings, parameters, WHERE)
+    return read_fields(BatchSettings, {name: value for name, value in parameters.items() if name in own}, WHERE)
 
 
 class Strategy(nn.Module, ABC):
@@ -213,7 +213,9 @@ class BatchByBatch(Strategy):
         weights = self.weighting(features, labels=batch.y)
         if self.training:
             self.used.keep(batch.index, weights)
-        return StepOutput(per_sample, weights, {"accuracy": accuracy, **describe(self.weighting.last_solution, weights)})
+        return StepOutput(
+            per_sample, weights, {"accuracy": accuracy, **describe(self.weighting.last_solution, weights)}
+        )
 
     def sample_columns(self) -> dict[str, Tensor]:
         return {"weight": self.used.weights}

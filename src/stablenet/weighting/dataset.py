@@ -158,7 +158,8 @@ class DatasetWeighting(SampleStore):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         if (name := f"{prefix}course") not in state_dict:  # states of release 0.1 know its two ends
             before, after = state_dict.get(f"{prefix}dependence", self.dependence).split(1)
-            state_dict = {**state_dict, name: torch.cat([before, before.new_full((len(PLACES) - 2,), torch.nan), after])}
+            unknown = before.new_full((len(PLACES) - 2,), float("nan"))
+            state_dict = {**state_dict, name: torch.cat([before, unknown, after])}
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._hand_out()
 

@@ -60,8 +60,8 @@ def solve_problem(
             solution = solve_to_tolerance(draw, fixed, size, settings, classes)
         if not strengths:
             return solution
-        dtype = settings.working_dtype(rows.device)
-        return replace(solution, halfway=measure_halfway(draw(0), fixed.to(dtype), solution.weights.to(dtype), strengths))
+        both = (part.to(settings.working_dtype(rows.device)) for part in (fixed, solution.weights))
+        return replace(solution, halfway=measure_halfway(draw(0), *both, strengths))
 
 
 def measure_halfway(

@@ -108,7 +108,7 @@ def recommend(
 
     pretrained: whether the body was trained on other images. Such a network soon fits every sample, and reweighting has
         no effect once the training loss is near zero; offsets still act.
-    first_tap: offsets of the last layer would leave nothing to learn, so there are none by default where it comes first.
+    first_tap: where it is the last layer there are no offsets by default: they would leave nothing to learn.
     """
     with_offsets = first_tap != LAST_LAYER if offset is None else offset > 0
     if strength is None:
