@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from stablenet.engine.assemble import assemble_config
 from stablenet.engine.averaging import estimate_statistics
-from stablenet.engine.config import fingerprint, hash_values
+from stablenet.engine.identity import Contents, identify
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.runs import load_run
 from stablenet.engine.stepping import EngineStepper
@@ -83,10 +83,10 @@ def test_steps_are_those_without_it(tmp_path):
 def test_switched_off_it_is_no_part_of_the_hash():
     plain, tuned = tiny_config(), tiny_config("erm", "train.swad.every=7")
     on, otherwise = tiny_config("erm", *SWAD), tiny_config("erm", *SWAD, "train.swad.tolerance_ratio=0.2")
-    hashes = [hash_values(fingerprint(config)) for config in (plain, tuned, on, otherwise)]
+    hashes = [identify(config, Contents()).hash for config in (plain, tuned, on, otherwise)]
     assert hashes[0] == hashes[1]
     assert len(set(hashes)) == 3
-    assert "averaging" not in fingerprint(plain)["train"]
+    assert "averaging" not in identify(plain, Contents()).hashed["train"]
 
 
 @pytest.mark.parametrize("step", [5, 9, 14])

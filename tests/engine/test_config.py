@@ -7,16 +7,13 @@ from stablenet.data.settings import SETTINGS as DATA_SETTINGS
 from stablenet.data.settings import split_table
 from stablenet.data.sources import SOURCES, read_source
 from stablenet.engine.assemble import assemble_config, parse_setting
-from stablenet.engine.config import compare, fingerprint, hash_values, merge, read_config
+from stablenet.engine.config import compare, merge
 from stablenet.engine.folder import describe_config
+from stablenet.engine.identity import Contents, identify
 from stablenet.engine.parts import make_manifest
 from stablenet.engine.recipes import list_recipes
 from stablenet.errors import UserError
 from tests.engine.tiny import tiny_config
-
-
-def hash_of(config, **files):
-    return hash_values(fingerprint(config, **files))
 
 
 def test_later_words_win(tmp_path):
@@ -87,7 +84,7 @@ def test_every_recipe_is_a_config_of_known_parts():
         setting = DATA_SETTINGS[config.data.setting]
         setting.parameters(**config.data.parameters)  # the setting accepts them
         assert recipes[name].notes
-    assert len({hash_of(assemble_config(name)) for name in recipes}) == len(recipes)
+    assert len({identify(assemble_config(name), Contents()).hash for name in recipes}) == len(recipes)
 
 
 def test_recipes_hold_the_papers_numbers():
@@ -115,17 +112,6 @@ def test_methods_may_differ_in_a_recipe(monkeypatch):
     assert assemble_config("r", None, ["method.name=stablenet"]).train.epochs == 6
     said = assemble_config("r", None, ["method.name=stablenet", "train.epochs=7"])
     assert (said.train.epochs, said.train.batch_size) == (7, 4)
-
-
-def test_hash_is_of_the_meaning():
-    config = tiny_config()
-    assert hash_of(config) == hash_of(tiny_config("erm", "label=other"))
-    assert hash_of(config) != hash_of(tiny_config("erm", "seed=1"))
-    assert hash_of(config) == hash_of(read_config(config.plain()))
-    one, two = (tiny_config("erm", f"data.manifest={name}") for name in ("a.tsv", "b.tsv"))
-    assert hash_of(one, manifest_hash="x") == hash_of(two, manifest_hash="x")
-    assert hash_of(one, manifest_hash="x") != hash_of(one, manifest_hash="y")
-    assert hash_of(one, weights_hash="x") != hash_of(one, weights_hash="y")
 
 
 def test_manifest_file_takes_the_place_of_a_split(tmp_path):

@@ -6,13 +6,13 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from stablenet.bench.tables import Column, Row, Table
 from stablenet.engine.assemble import assemble_config
-from stablenet.engine.config import RunConfig, fingerprint, hash_file, hash_values, merge
+from stablenet.engine.config import RunConfig, merge
+from stablenet.engine.identity import identify, read_contents
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
 
@@ -49,28 +49,14 @@ def make_run(
     else:
         path = (table.path.parent if table.path else Path()) / file
         config, recipe = assemble_config(None, path, settings), str(path)
-    hashed = describe(config, root)
+    identity = identify(config, read_contents(config, root))
     return CellRun(
         config=config,
-        hash=hash_values(hashed),
-        series=name_series(hashed),
+        hash=identity.hash,
+        series=identity.series,
         recipe=recipe,
         settings=settings,
     )
-
-
-def describe(config: RunConfig, root: Path | None) -> dict[str, Any]:
-    """What a config is hashed by, files by their contents."""
-    from stablenet.models.build import find_weights
-
-    weights = config.model.pretrained
-    weights_hash = _hash_contents(find_weights(weights, root)) if weights.endswith(".safetensors") else ""
-    return fingerprint(config, _hash_manifest(config.data.manifest) if config.data.manifest else "", weights_hash)
-
-
-def name_series(hashed: Mapping[str, Any]) -> str:
-    """The hash of all a config is hashed by but its seed."""
-    return hash_values({name: value for name, value in hashed.items() if name != "seed"})
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -122,15 +108,3 @@ def _find_rows(table: Table, name: str) -> Sequence[Row]:
 
 def _make_extra(method: str) -> Row:
     return Row(id=method, title=method, method=method, extra=True)
-
-
-@cache
-def _hash_contents(path: Path) -> str:
-    return hash_file(path)
-
-
-@cache
-def _hash_manifest(path: str) -> str:
-    from stablenet.data.manifest import Manifest
-
-    return Manifest.load(Path(path)).hash

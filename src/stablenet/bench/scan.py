@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stablenet.bench.cells import name_series
-from stablenet.engine.config import RunConfig, fingerprint, read_config
+from stablenet.engine.config import RunConfig, read_config
 from stablenet.engine.files import read_json, read_lines
 from stablenet.engine.folder import FINISHED, RunFolder
+from stablenet.engine.identity import identify, recall_contents
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, RULES
@@ -95,7 +95,7 @@ def read_run(path: Path, rule: str = DEFAULT_RULE) -> FoundRun:
         path=path,
         config=config,
         hash=described["hash"],
-        series=name_series(_hash_by(config, described["hashed"])),
+        series=identify(config, recall_contents(config, described["hashed"])).series,
         state=state,
         reason=status["reason"],
         done=status["epoch"],
@@ -111,13 +111,6 @@ def find_evaluation(path: Path, rule: str, part: str = "test") -> dict[str, Any]
     file = path / (ORACLE_RECORDS if RULES[rule].looks_at_target else RECORDS)
     lines = [line for line in read_lines(file) if line["rule"] == rule and line["part"] == part]
     return lines[-1] if lines else None
-
-
-def _hash_by(config: RunConfig, told: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version hashes the config by: settings an older one did not have yet count with their defaults."""
-    manifest = told["data"]["manifest"] if config.data.manifest else ""
-    weights = told["model"]["pretrained"] if config.model.pretrained.endswith(".safetensors") else ""
-    return fingerprint(config, manifest, weights)
 
 
 def _looks_like_run(path: Path) -> bool:

@@ -160,20 +160,6 @@ def read_config(values: Mapping[str, Any]) -> RunConfig:
     return read_fields(RunConfig, values)
 
 
-def fingerprint(config: RunConfig, manifest_hash: str = "", weights_hash: str = "") -> dict[str, Any]:
-    """What the hash is taken of: files by their contents, so that it is the same on every machine."""
-    plain = config.plain()
-    del plain["label"]
-    if config.train.averaging == "none":
-        del plain["train"]["averaging"], plain["train"]["swad"]  # nothing reads them
-    if config.data.manifest:
-        kept = ("store_size", "image_size", "augment", "augmentation", "mean", "std")
-        plain["data"] = {"manifest": manifest_hash, **{name: plain["data"][name] for name in kept}}
-    if weights_hash:
-        plain["model"]["pretrained"] = weights_hash
-    return plain
-
-
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Nested values, `over` winning; tables are joined, everything else replaced."""
     joined = dict(base)

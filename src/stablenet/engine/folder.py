@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from stablenet.data.manifest import Manifest
-from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, fingerprint, hash_file, hash_values
+from stablenet.engine.config import HASH_DIGITS, RunConfig, compare
 from stablenet.engine.files import is_locked, read_json, write_json
+from stablenet.engine.identity import identify, read_contents
 from stablenet.errors import UserError
-from stablenet.models.build import find_weights
 
 RUNNING, INTERRUPTED, FAILED, FINISHED = "running", "interrupted", "failed", "finished"
 KILLED = "killed"  # what a run is that says `running` while no process holds its lock
@@ -90,10 +90,8 @@ class RunFolder:
 
 def describe_config(config: RunConfig, manifest: Manifest, root: Path | None) -> dict[str, Any]:
     """What `config.json` holds: the config as given, what it is hashed by, and the hash."""
-    weights = config.model.pretrained
-    weights_hash = hash_file(find_weights(weights, root)) if weights.endswith(".safetensors") else ""
-    hashed = fingerprint(config, manifest.hash, weights_hash)
-    return {"config": config.plain(), "hashed": hashed, "hash": hash_values(hashed)}
+    identity = identify(config, read_contents(config, root, manifest))
+    return {"config": config.plain(), "hashed": identity.hashed, "hash": identity.hash}
 
 
 def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chosen: Path | None) -> RunFolder:
