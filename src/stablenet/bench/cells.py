@@ -12,8 +12,9 @@ from typing import Any
 
 from stablenet.bench.tables import Column, Row, Table
 from stablenet.engine.assemble import assemble_config
-from stablenet.engine.config import RunConfig, fingerprint, hash_file, hash_values, merge
+from stablenet.engine.config import RunConfig, fingerprint, hash_values, merge
 from stablenet.errors import UserError
+from stablenet.files import hash_file
 from stablenet.registry import unknown_name
 
 

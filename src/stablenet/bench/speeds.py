@@ -10,9 +10,9 @@ from typing import Literal
 
 from stablenet.bench.cells import CellRun
 from stablenet.engine.config import RunConfig
-from stablenet.engine.files import Lines, read_lines
 from stablenet.engine.runs import Run
 from stablenet.fields import read_fields
+from stablenet.files import Lines, read_lines
 
 _CONTEXT_GIGABYTES = 0.8  # what a process needs on a GPU beside its tensors
 _GIGABYTES_AT_224 = 14.0  # ResNet-18, batches of 128 images of 224 pixels: a first guess before anything was measured

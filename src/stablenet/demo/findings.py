@@ -8,11 +8,11 @@ from typing import Any
 
 from stablenet.demo.settings import METHOD, REFERENCE
 from stablenet.demo.train import RULES
-from stablenet.engine.files import read_lines
 from stablenet.engine.runs import Run
 from stablenet.evaluation.evaluate import RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
 from stablenet.evaluation.statistics import Paired, Spread, compare_pairs, summarize
+from stablenet.files import read_lines
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from stablenet.data.manifest import Manifest
-from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, fingerprint, hash_file, hash_values
-from stablenet.engine.files import is_locked, read_json, write_json
+from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, fingerprint, hash_values
 from stablenet.errors import UserError
+from stablenet.files import hash_file, is_locked, read_json, remove_lock, write_json
 from stablenet.models.build import find_weights
 
 RUNNING, INTERRUPTED, FAILED, FINISHED = "running", "interrupted", "failed", "finished"
@@ -78,8 +78,9 @@ class RunFolder:
 
     def forget(self) -> None:
         """Take away what was made for a run that could not begin; whatever else lies there stays."""
-        for file in (self.config, self.manifest, self.status, self.lock):
+        for file in (self.config, self.manifest, self.status):
             file.unlink(missing_ok=True)
+        remove_lock(self.lock)
         if not any(self.path.iterdir()):
             self.path.rmdir()
 

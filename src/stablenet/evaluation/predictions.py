@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from stablenet.data.manifest import Manifest
-from stablenet.engine.files import write_whole
 from stablenet.errors import UserError
 from stablenet.evaluation.calibration import calibration_error
 from stablenet.evaluation.metrics import Tally
+from stablenet.files import write_whole
 
 PREFIX = "p_"  # of the columns with probabilities, one per class
 
