@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
-from stablenet.algorithms.draws import StepDraws
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.randomness import StepDraws
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,10 @@ from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, T
 from stablenet.algorithms.m_ada_ascent import Ascent, ascend, shrink
 from stablenet.algorithms.m_ada_pool import AugmentedPool
 from stablenet.algorithms.m_ada_source import PixelScale, choose_rows, copy_source, pick_source
-from stablenet.data.counter import combine
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.randomness import combine
 
 LEAST_AT_ONCE = 64  # images that ascend together; they do not know of each other
 NUMBERS_AT_ONCE = 1024 * 3 * 28**2  # of small images as many as hold so many numbers

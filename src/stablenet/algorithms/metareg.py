@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
-from stablenet.data.counter import combine
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
+from stablenet.randomness import combine
 
 
 @dataclass(frozen=True, kw_only=True)

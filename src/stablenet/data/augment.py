@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as vision
 
-from stablenet.data.counter import draw_uniform
 from stablenet.data.crop import apply_draws
 from stablenet.data.draws import Draws
 from stablenet.data.kernels import augment_fused, resize_fused, runs_fused
 from stablenet.errors import UserError
+from stablenet.randomness import draw_uniform
 
 _CACHED = 8  # images of usual size whose intermediate values fit a processor's caches; measured
 _DRAWN = 65536  # samples to draw for at a time: some 300 bytes of intermediate values each
