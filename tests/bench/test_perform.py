@@ -10,8 +10,8 @@ from stablenet.bench.perform import perform
 from stablenet.bench.plan import Choice, make_orders, make_plan
 from stablenet.bench.speeds import read_speeds, speeds_path
 from stablenet.bench.work import read_order, write_order
-from stablenet.engine.files import hold_lock, read_lines
 from stablenet.engine.train import train
+from stablenet.files import hold_lock, read_lines
 
 
 @pytest.fixture

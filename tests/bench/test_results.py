@@ -13,7 +13,7 @@ from stablenet.bench.record import record_search
 from stablenet.bench.scan import scan_runs
 from stablenet.engine.assemble import assemble_config
 from stablenet.engine.config import hash_values
-from stablenet.engine.files import read_lines
+from stablenet.files import read_lines
 from tests.bench.small import make_runs
 
 

@@ -12,8 +12,8 @@ from stablenet.bench.plan import Choice, make_plan
 from stablenet.bench.record import read_record
 from stablenet.bench.search import SearchSettings, _read_score, draw_searches, search
 from stablenet.bench.spaces import draw_trial, find_space
-from stablenet.engine.files import read_lines
 from stablenet.errors import UserError
+from stablenet.files import read_lines
 
 SPACE = """
 [common]

@@ -14,10 +14,10 @@ from stablenet.data.augment import (
     Resize,
     draw_parameters,
 )
-from stablenet.data.counter import combine
 from stablenet.data.crop import apply_draws, crop_resize
 from stablenet.data.draws import COLUMNS, Draws
 from stablenet.errors import UserError
+from stablenet.randomness import combine
 
 STRONG = AugmentSettings(scale=(0.1, 1.0), grayscale=0.5)
 

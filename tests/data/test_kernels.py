@@ -20,7 +20,7 @@ INTERPRETED = """
 import torch
 from torch.nn import functional
 from stablenet.data.augment import Augment, AugmentSettings, Normalization
-from stablenet.data.counter import combine
+from stablenet.randomness import combine
 from stablenet.data.kernels.launch import launch_augment, launch_resize
 
 normalization = Normalization()

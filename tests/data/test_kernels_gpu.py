@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from stablenet.data.augment import Augment, AugmentSettings, Normalization, Resize
-from stablenet.data.counter import combine
 from stablenet.data.crop import apply_draws
 from stablenet.data.draws import Draws
 from stablenet.data.kernels import runs_fused
 from stablenet.data.order import BatchSettings
 from stablenet.data.pipeline import Loader, MemoryPixels, Samples
+from stablenet.randomness import combine
 
 pytestmark = pytest.mark.gpu
 

@@ -623,7 +623,7 @@ def test_augmented_and_cosine(tmp_path):
 
 
 def test_another_process_in_the_folder_is_refused(tmp_path):
-    from stablenet.engine.files import hold_lock
+    from stablenet.files import hold_lock
 
     with pytest.raises(Interrupted):
         tiny_run(tmp_path / "run", watcher=StopAt(3))

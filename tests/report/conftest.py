@@ -1,7 +1,7 @@
 import pytest
 
 from stablenet.bench import collect, find_table
-from stablenet.data.atomic import lock
+from stablenet.files import lock
 from stablenet.report import ReportSettings, build_report
 from tests.report.made import copy_runs, make_runs
 

@@ -6,8 +6,8 @@ from benchmarks.published import Table, balance_loss, fourier_channels, learn_we
 
 from stablenet import StableWeighting
 from stablenet.errors import UserError
+from stablenet.randomness import mix_seed
 from stablenet.weighting import PRESETS, WeightingSettings
-from stablenet.weighting.module import mix_seed
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import draw_functions, draw_statistics, solve_problem
 

@@ -64,6 +64,15 @@ def test_independent_features_stay_near_uniform():
     assert effective_sample_size(other.weights) < effective_sample_size(solution.weights)
 
 
+def test_effective_samples_of_torch_and_numpy():
+    w = torch.rand(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = sum(w.tolist()) ** 2 / sum(value**2 for value in w.tolist())
+    for weights in (w, 3 * w, w.numpy()):
+        assert abs(float(effective_sample_size(weights)) - expected) < 1e-9
+    assert effective_sample_size(torch.ones(7)) == 7
+    assert effective_sample_size(torch.eye(5)[0]) == 1
+
+
 def test_the_kept_iterate_is_the_best_by_the_objective():
     z, y = correlated()
     solution = solve(z, y, pairs="both", learning_rate=0.6)

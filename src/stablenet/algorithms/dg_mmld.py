@@ -14,11 +14,11 @@ from torch.nn import functional
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
 from stablenet.algorithms.pseudo_domains import cluster_styles, match_labels, weigh_domains
 from stablenet.algorithms.reversal import reverse_gradient
-from stablenet.data.counter import combine
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.randomness import combine
 from stablenet.values import LARGEST_COUNT, AtLeast, AtMost, Filled, NonNegative, Positive, check_fields, require
 
 COMPONENTS = 256  # of the statistics, before k-means

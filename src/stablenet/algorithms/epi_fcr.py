@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
-from stablenet.algorithms.draws import StepDraws
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
+from stablenet.randomness import StepDraws
 from stablenet.values import NonNegative, Whole, check_fields
 
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
-from stablenet.algorithms.draws import StepDraws
 from stablenet.algorithms.jigsaw import choose_permutations, grey_tiles, shuffle_tiles
 from stablenet.data.pipeline import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
+from stablenet.randomness import StepDraws
 from stablenet.values import Count, NonNegative, Share, check_fields, require
 
 

@@ -15,9 +15,9 @@ from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, T
 from stablenet.algorithms.m_ada_ascent import Ascent, ascend, shrink
 from stablenet.algorithms.m_ada_pool import AugmentedPool
 from stablenet.algorithms.m_ada_source import PixelScale, choose_rows, copy_source, pick_source
-from stablenet.data.counter import combine
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
+from stablenet.randomness import combine
 from stablenet.values import Count, NonNegative, Whole, check_fields
 
 LEAST_AT_ONCE = 64  # images that ascend together; they do not know of each other

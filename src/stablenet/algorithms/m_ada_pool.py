@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stablenet.data.counter import combine
+from stablenet.randomness import combine
 from stablenet.weighting.memory import adopt_saved_shapes
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
-from stablenet.data.counter import combine
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
+from stablenet.randomness import combine
 from stablenet.values import Count, NonNegative, Positive, ShareBelowOne, check_fields
 
 

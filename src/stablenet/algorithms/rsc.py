@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
-from stablenet.algorithms.draws import StepDraws
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
+from stablenet.randomness import StepDraws
 from stablenet.values import Count, Filled, Share, check_fields
 
 LEAST_FALL = 1e-4  # of the probability, for a mask to count as felt (published code)

@@ -107,7 +107,7 @@ def _clear_unborn(path: Path) -> None:
 
 def _wait_for_lock(path: Path) -> None:
     """A worker that lost its node may live a moment longer; the engine refuses a run that is held after that."""
-    from stablenet.engine.files import is_locked
+    from stablenet.files import is_locked
 
     deadline = time.monotonic() + _PATIENCE
     while is_locked(path) and time.monotonic() < deadline:

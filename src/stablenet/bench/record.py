@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stablenet.bench.tables import Table
-from stablenet.data.atomic import lock
-from stablenet.engine.files import read_json, write_json
+from stablenet.files import lock, read_json, write_json
 
 
 def record_path(runs: Path, table: Table) -> Path:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from stablenet.engine.config import RunConfig, read_config
-from stablenet.engine.files import read_json, read_lines
 from stablenet.engine.folder import FINISHED, RunFolder
 from stablenet.engine.identity import identify, recall_contents
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, RULES
+from stablenet.files import read_json, read_lines
 
 NOT_EVALUATED = "not evaluated"  # trained to its end, but the target has not been looked at
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from stablenet.bench.cells import CellRun
 from stablenet.engine.config import RunConfig
-from stablenet.engine.files import Lines, read_lines
 from stablenet.engine.runs import Run
+from stablenet.files import Lines, read_lines
 from stablenet.values import read_fields
 
 _CONTEXT_GIGABYTES = 0.8  # what a process needs on a GPU beside its tensors

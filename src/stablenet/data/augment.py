@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as vision
 
-from stablenet.data.counter import draw_uniform
 from stablenet.data.crop import apply_draws
 from stablenet.data.draws import Draws
 from stablenet.data.kernels import augment_fused, resize_fused, runs_fused
+from stablenet.randomness import draw_uniform
 from stablenet.values import Between, Positive, Share, ShareAboveZero, check_fields, require
 
 _CACHED = 8  # images of usual size whose intermediate values fit a processor's caches; measured

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from stablenet.data.atomic import build_folder, lock
 from stablenet.data.decode import read_size
 from stablenet.data.duplicates import find_duplicates
 from stablenet.data.store import FORMAT, HEADER, IMAGES, PIXELS, Header, PixelStore, read_stamps
 from stablenet.data.table import ImageTable
-from stablenet.data.workers import Decoded, OtherSize, Task, run_tasks, write_at
+from stablenet.data.workers import Decoded, OtherSize, Task, run_tasks
 from stablenet.errors import UserError
+from stablenet.files import build_folder, hash_file, lock
 
 Progress = Callable[[int, int], None]  # images done, images in all
 _CHUNK = 16  # images per task: long enough that handing over costs nothing, short enough for a smooth bar
@@ -162,11 +162,11 @@ def _decode_all(table: ImageTable, tasks: list[Task], workers: int, progress: Pr
     """Decode every row into its place in the file."""
     decoded: list[Decoded] = []
     try:
-        with closing(run_tasks(tasks, workers)) as done, open(tasks[0].file, "rb") as file:
+        with closing(run_tasks(tasks, workers)) as done, open(tasks[0].file, "r+b") as file:
             for number, records in enumerate(done, 1):
                 decoded += records
                 if number % _FLUSH == 0:
-                    os.fdatasync(file.fileno())
+                    os.fsync(file.fileno())
                 if progress:
                     progress(len(decoded), len(table.rows))
     except OtherSize as error:
@@ -179,8 +179,10 @@ def _close_gaps(path: Path, good: list[int], image_bytes: int) -> None:
     with open(path, "r+b") as file:
         for new, old in enumerate(good):
             if new != old:
-                image = os.pread(file.fileno(), image_bytes, old * image_bytes)
-                write_at(file.fileno(), memoryview(image), new * image_bytes)
+                file.seek(old * image_bytes)
+                image = file.read(image_bytes)
+                file.seek(new * image_bytes)
+                file.write(image)
         file.truncate(len(good) * image_bytes)
 
 
@@ -223,7 +225,7 @@ def _write_tables(
         height=shape[0],
         width=shape[1],
         count=len(rows),
-        images_sha256=hashlib.sha256((folder / IMAGES).read_bytes()).hexdigest(),
+        images_sha256=hash_file(folder / IMAGES),
         left_out=left_out,
         duplicates=find_duplicates(rows, rows["content"]),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import urllib.error
 import urllib.request
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from stablenet.data.sources.base import Download, Source
 from stablenet.errors import UserError
+from stablenet.files import hash_file
 
 _BLOCK = 1 << 20
 _TIMEOUT = 30  # seconds without a byte
@@ -86,8 +86,7 @@ def _fetch(download: Download, part: Path, progress: Progress) -> None:
 def _check_file(path: Path, download: Download) -> None:
     """The publisher's MD5, or for archives without one their own CRCs."""
     if download.md5 is not None:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "md5").hexdigest()
+        found = hash_file(path, "md5")
         if found != download.md5:
             raise UserError(f"{path} has the MD5 {found}, expected {download.md5}: delete it and download it again")
         return

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from stablenet.errors import UserError
+from stablenet.files import write_bytes
 from stablenet.registry import unknown_name
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -93,14 +93,10 @@ class Manifest:
         """Write the file in one step: a broken run leaves no half manifest."""
         header = self._header() | {"notes": list(self.notes), "hash": self.hash}
         text = _dump(header).encode() + b"\n" + self._body()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(text)
-            temporary.replace(path)
+            write_bytes(path, text)
         except OSError as error:
-            if temporary.is_file():
-                temporary.unlink()
             raise UserError(f"cannot write the manifest {path}: {error.strerror}") from error
 
     @classmethod

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stablenet.data.counter import combine
 from stablenet.errors import UserError
+from stablenet.randomness import combine
 from stablenet.values import Count, check_fields
 
 

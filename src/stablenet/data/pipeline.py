@@ -13,13 +13,13 @@ from torch import Tensor
 
 from stablenet.data.augment import Transform
 from stablenet.data.compose import blend
-from stablenet.data.counter import combine
 from stablenet.data.feed import Feed, Pixels, ResidentFeed, StreamFeed, fits_on_device
 from stablenet.data.manifest import Manifest
 from stablenet.data.order import BatchSettings, check_division, count_batches, order_epoch, slice_batch
 from stablenet.data.store import PixelStore, take_rows
 from stablenet.data.table import ComposedTable
 from stablenet.errors import UserError
+from stablenet.randomness import combine
 from stablenet.registry import unknown_name
 
 _PLACES = ("auto", "device", "stream")

@@ -8,10 +8,10 @@ from typing import Any
 
 from stablenet.demo.settings import METHOD, REFERENCE
 from stablenet.demo.train import RULES
-from stablenet.engine.files import read_lines
 from stablenet.engine.runs import Run
 from stablenet.evaluation.evaluate import RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
+from stablenet.files import read_lines
 from stablenet.metrics import Paired, Spread, compare_pairs, summarize
 
 

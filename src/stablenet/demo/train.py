@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from stablenet.engine.config import RunConfig
-from stablenet.engine.files import read_lines
 from stablenet.engine.folder import FINISHED
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.runs import Run, list_runs, load_run
@@ -21,6 +20,7 @@ from stablenet.engine.train import train
 from stablenet.engine.watch import Watcher
 from stablenet.evaluation.evaluate import RECORDS, evaluate_run
 from stablenet.evaluation.selection import DEFAULT_RULE
+from stablenet.files import read_lines
 
 RULES = (DEFAULT_RULE, "last")
 Report = Callable[[str, int], None]  # a run's name, epochs done

@@ -12,6 +12,7 @@ from torch import Tensor
 from stablenet.diagnose.telling import PERMUTATIONS, measure_telling, one_hot
 from stablenet.independence.features import ColumnFeatures, squared_norms
 from stablenet.independence.null import permutation_p_values
+from stablenet.weighting import effective_sample_size
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def study_context(
     off = find_minority(where, what)
     relative = weights.double() / (what @ (what.T @ weights.double() / what.sum(0)))
     before, after = where.T @ what, where.T @ (weights.double()[:, None] * what)
-    effective = float(weights.sum() ** 2 / weights.square().sum())
+    effective = float(effective_sample_size(weights))
     return ContextFindings(
         names=tuple(names[code] for code in context.unique().tolist()),
         seen=measure_telling(features, where).share,

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stablenet.engine.files import write_whole
 from stablenet.errors import UserError
+from stablenet.files import write_whole
 
 FORMAT = 1
 _META = "stablenet"

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from stablenet.values import (
@@ -173,12 +172,6 @@ def hash_values(values: Mapping[str, Any]) -> str:
     """SHA-256 over the canonical JSON of plain values."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from stablenet.errors import UserError
-
-_LARGE_PRIME = 1_000_000_007  # spreads (seed, rank, step) over the generators' 64 bits
+from stablenet.randomness import mix_process_seed
 
 
 def start_fabric(device: str, precision: str) -> Any:
@@ -71,7 +70,7 @@ def seed_generators(device: torch.device, seed: int, rank: int, step: int) -> No
 
     Step −1 is the making of the network, which is the same in every process.
     """
-    value = ((seed * _LARGE_PRIME + rank) * _LARGE_PRIME + step + 1) % (1 << 63)
+    value = mix_process_seed(seed, rank, step)
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index or 0].manual_seed(value)

@@ -8,9 +8,9 @@ from typing import Any
 
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import HASH_DIGITS, RunConfig, compare
-from stablenet.engine.files import is_locked, read_json, write_json
 from stablenet.engine.identity import identify, read_contents
 from stablenet.errors import UserError
+from stablenet.files import is_locked, read_json, remove_lock, write_json
 
 RUNNING, INTERRUPTED, FAILED, FINISHED = "running", "interrupted", "failed", "finished"
 KILLED = "killed"  # what a run is that says `running` while no process holds its lock
@@ -82,8 +82,9 @@ class RunFolder:
 
     def forget(self) -> None:
         """Take away what was made for a run that could not begin; whatever else lies there stays."""
-        for file in (self.config, self.manifest, self.status, self.lock):
+        for file in (self.config, self.manifest, self.status):
             file.unlink(missing_ok=True)
+        remove_lock(self.lock)
         if not any(self.path.iterdir()):
             self.path.rmdir()
 

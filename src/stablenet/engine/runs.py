@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, read_config
-from stablenet.engine.files import read_json, read_lines
 from stablenet.engine.folder import FINISHED, RunFolder
 from stablenet.errors import UserError
+from stablenet.files import read_json, read_lines
 
 if TYPE_CHECKING:
     import pandas as pd

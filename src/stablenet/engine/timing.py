@@ -9,8 +9,8 @@ import torch
 
 from stablenet._version import __version__
 from stablenet.engine.devices import uses_bf16
-from stablenet.engine.files import Lines
 from stablenet.engine.session import Session
+from stablenet.files import Lines
 
 
 class Timing:

@@ -16,7 +16,6 @@ from stablenet.engine.config import RunConfig
 from stablenet.engine.curves import Curves
 from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
 from stablenet.engine.failures import NonFiniteLoss, explain_memory, is_out_of_memory, name_batch
-from stablenet.engine.files import Lines, hold_lock
 from stablenet.engine.folder import FAILED, FINISHED, INTERRUPTED, RUNNING, choose_folder, describe_config, open_folder
 from stablenet.engine.interrupts import CHECKPOINT, STOP, Agreement, Interrupted, StopRequest, watch_signals
 from stablenet.engine.optimizers import learning_rate, set_rate
@@ -31,6 +30,7 @@ from stablenet.engine.validate import Predict, evaluate_loader
 from stablenet.engine.watch import Watcher
 from stablenet.engine.weights import save_weights, tabulate_weights
 from stablenet.errors import UserError
+from stablenet.files import Lines, hold_lock
 
 
 def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | None = None) -> Run:

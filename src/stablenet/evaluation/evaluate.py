@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stablenet.engine.files import Lines
 from stablenet.engine.folder import FINISHED
 from stablenet.engine.runs import Run
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import BATCH_SIZE, Progress, find_device, predict_part
 from stablenet.evaluation.predictions import measure, save_table, tabulate
 from stablenet.evaluation.selection import DEFAULT_RULE, Choice, select_epoch
+from stablenet.files import Lines
 from stablenet.models import Network
 
 RECORDS, ORACLE_RECORDS = "evaluation.jsonl", "oracle-evaluation.jsonl"

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from stablenet.data.manifest import Manifest
-from stablenet.engine.files import write_whole
 from stablenet.errors import UserError
+from stablenet.files import write_whole
 from stablenet.metrics import GroupCounts, calibration_error
 
 PREFIX = "p_"  # of the columns with probabilities, one per class

@@ -9,12 +9,12 @@ from typing import Any
 
 from stablenet._version import __version__
 from stablenet.data.sources import SOURCES
-from stablenet.engine.files import read_lines, write_whole
 from stablenet.engine.runs import Run
 from stablenet.evaluation.evaluate import RECORDS
 from stablenet.evaluation.selection import Choice
 from stablenet.export.formats import FORMATS
 from stablenet.export.package import PackagedModel
+from stablenet.files import read_lines, write_text
 
 CARD = "README.md"
 
@@ -27,7 +27,7 @@ def write_card(run: Run, model: PackagedModel, choice: Choice, folder: Path) -> 
     template = environment.from_string(files("stablenet.export").joinpath("card.md.jinja").read_text("utf-8"))
     text = template.render(_gather(run, model, choice, folder))
     card = folder / CARD
-    write_whole(card, lambda partial: _write(partial, text))
+    write_text(card, text)
     return card
 
 
@@ -65,7 +65,3 @@ def _find_evaluations(run: Run, choice: Choice) -> list[dict[str, Any]]:
     """The latest evaluation of every part under this rule; the oracle's are never told on a card."""
     latest = {line["part"]: line for line in read_lines(run.path / RECORDS) if line["rule"] == choice.rule.name}
     return list(latest.values())
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from stablenet.engine.checkpoint import save_tensors
-from stablenet.engine.files import write_whole
 from stablenet.errors import UserError
 from stablenet.export.package import SETTINGS, PackagedModel, load_model
+from stablenet.files import write_bytes, write_whole
 from stablenet.registry import Registry
 
 INPUT, OUTPUTS = "images", ("logits", "probabilities")
@@ -82,7 +82,7 @@ class TorchExport(Format):
         program = torch.export.export(model, (_example(model),), dynamic_shapes=shapes)
         buffer = BytesIO()
         torch.export.save(program, buffer)
-        write_whole(path, lambda partial: _write_bytes(partial, buffer.getvalue()))
+        write_bytes(path, buffer.getvalue())
 
     def run(self, path: Path, images: Tensor) -> Tensor:
         logits: Tensor = torch.export.load(BytesIO(path.read_bytes())).module()(images)[0]
@@ -97,10 +97,6 @@ FORMATS.add("torch", TorchExport())
 
 def _example(model: PackagedModel) -> Tensor:
     return torch.zeros(_TRACED, 3, model.image_size, model.image_size)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
 
 
 def _import_extra(module: str) -> Any:

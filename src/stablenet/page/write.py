@@ -6,10 +6,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from stablenet.engine.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,15 +40,6 @@ def render(template: str, values: Mapping[str, Any], filters: Filters | None = N
 def read_text(name: str) -> str:
     """A file that lies in this package."""
     return files("stablenet").joinpath(name).read_text("utf-8")
-
-
-def write_text(path: Path, text: str) -> None:
-    """The file whole, in one step: who reads it meanwhile sees the old one."""
-    write_whole(path, lambda partial: _write(partial, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def encode_image(image: Tensor) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from stablenet.bench import BenchResult, Column
-from stablenet.engine.files import read_lines
 from stablenet.engine.folder import RunFolder
+from stablenet.files import read_lines
 from stablenet.report.gather import shown_rows
 
 Curve: TypeAlias = list[tuple[int, float]]  # epoch from 1, percent

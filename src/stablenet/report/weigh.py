@@ -25,7 +25,7 @@ from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
 from stablenet.independence import independence_test, pairwise_independence_test
 from stablenet.models import Network
 from stablenet.values import read_fields
-from stablenet.weighting import solve_dataset
+from stablenet.weighting import effective_sample_size, solve_dataset
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.inputs import join_layers
 
@@ -90,7 +90,7 @@ def _solve(run: Run, samples: Samples, network: Network, path: Path) -> None:
     weights = solution.weights
     meta = {
         "total": solution.dependence.tolist(),
-        "ess": float(weights.sum() ** 2 / weights.square().sum()) / len(weights),
+        "ess": float(effective_sample_size(weights)) / len(weights),
         "on_label": on_label,
     }
     save_tensors(path, tensors, meta)

@@ -21,6 +21,7 @@ from stablenet.errors import UserError
 from stablenet.tables.encode import Array, Encoding, encode, learn_encoding, read_table
 from stablenet.tables.functions import FunctionSettings, TableStatistic, draw_functions, prepare_statistic
 from stablenet.tables.network import small_network
+from stablenet.weighting import effective_sample_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +90,7 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         factors = self._weigh(design, target, base)
         self.weights_ = np.zeros(len(given))
         self.weights_[kept] = base * factors * (len(given) / (base @ factors))
-        self.ess_ = float(self.weights_.sum() ** 2 / (self.weights_**2).sum())
+        self.ess_ = float(effective_sample_size(self.weights_))
         self.estimator_ = self._fit_estimator(design, target, base * factors)
         return self
 

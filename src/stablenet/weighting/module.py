@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
+from stablenet.randomness import mix_seed
 from stablenet.weighting import distributed
 from stablenet.weighting.inputs import Features, Layers, check_finite, check_labels, join_layers
 from stablenet.weighting.kernels import choose_path, may_record
@@ -180,11 +181,3 @@ class StableWeighting(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         self._calls = int(state[0])
         self._graphs = GraphCache()
-
-
-def mix_seed(seed: int, call: int) -> int:
-    """A well-spread 63-bit seed from the user's seed and the number of the call."""
-    x = (seed * 0x9E3779B97F4A7C15 + call * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) & (2**64 - 1)
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
-    return (x ^ (x >> 31)) & (2**63 - 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -18,6 +18,10 @@ from torch import Tensor
 from stablenet.weighting.dependence import Statistic
 from stablenet.weighting.gram import add
 from stablenet.weighting.settings import WeightingSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 RATE_DECAY = 0.1  # what `decay_after` does to the rate
 RETREAT = 0.25  # what a rise of the objective does to it with `on_rise="retreat"`
@@ -277,6 +281,10 @@ def select(flag: Tensor, yes: Tensor, no: Tensor) -> Tensor:
     return torch.where(flag, yes, no)
 
 
-def effective_sample_size(w: Tensor) -> Tensor:
-    """ESS = (Σw)² / Σw².   w: (n,).   Between 1 and n; n for uniform weights."""
-    return w.sum().square() / w.square().sum()
+@overload
+def effective_sample_size(w: Tensor) -> Tensor: ...
+@overload
+def effective_sample_size(w: NDArray[np.float64]) -> np.float64: ...
+def effective_sample_size(w: Any) -> Any:
+    """ESS = (Σw)² / Σw².   w: (n,), of torch or of NumPy.   Between 1 and n; n for uniform weights."""
+    return w.sum() ** 2 / (w * w).sum()

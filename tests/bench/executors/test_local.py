@@ -13,9 +13,9 @@ import torch
 from stablenet.bench.executors import LocalExecutor, Place, find_places, local
 from stablenet.bench.perform import Order, perform
 from stablenet.bench.plan import Choice, make_orders, make_plan
-from stablenet.engine.files import read_lines
 from stablenet.engine.interrupts import Interrupted
 from stablenet.errors import UserError
+from stablenet.files import read_lines
 
 CPU = Place("cpu", None, 2)
 LONG = 24  # epochs

@@ -11,8 +11,8 @@ from stablenet.bench.executors import RayExecutor
 from stablenet.bench.executors.ray import import_ray
 from stablenet.bench.perform import perform
 from stablenet.bench.plan import Choice, make_orders, make_plan
-from stablenet.engine.files import read_lines
 from stablenet.errors import UserError
+from stablenet.files import read_lines
 
 # Ray's own warnings are Ray's business; so are the sockets and files it leaves to the garbage collector.
 pytestmark = [

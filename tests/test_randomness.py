@@ -2,7 +2,7 @@
 
 import torch
 
-from stablenet.data.counter import combine, draw_uniform, mix
+from stablenet.randomness import StepDraws, combine, draw_uniform, mix, mix_process_seed, mix_seed
 
 MASK = (1 << 64) - 1
 
@@ -39,3 +39,37 @@ def test_uniform_numbers_are_uniform_and_independent():
     assert (counts - 1600).abs().max() < 5 * 1600**0.5
     together = torch.cat([values, values.roll(1, 0)], 1).T.corrcoef() - torch.eye(8)
     assert together.abs().max() < 0.03
+
+
+def test_numbers_are_those_of_seed_step_and_sample():
+    draws, index = StepDraws(7), torch.tensor([4, 9])
+    for step in range(3):
+        assert torch.equal(draws(index, 5), draw_uniform(combine(7, step, index), 5))
+
+
+def test_numbers_differ_between_steps_and_seeds_not_between_batches():
+    index = torch.arange(6)
+    first, other = StepDraws(0), StepDraws(1)
+    numbers = first(index, 3)
+    assert torch.equal(StepDraws(0)(index[2:4], 3), numbers[2:4])
+    assert not torch.isclose(first(index, 3), numbers).any()
+    assert not torch.isclose(other(index, 3), numbers).any()
+
+
+def test_the_step_is_part_of_the_state():
+    draws, index = StepDraws(3), torch.arange(2)
+    draws(index, 1)
+    resumed = StepDraws(3)
+    resumed.load_state_dict(draws.state_dict())
+    assert torch.equal(resumed(index, 4), draws(index, 4))
+
+
+def test_seeds_of_generators_stay_what_they_were():
+    assert [mix_seed(*where) for where in ((0, 0), (0, 1), (7, 3), (2**40, 12))] == [
+        2902805962516761537,
+        2794019225575547101,
+        8238317740512846223,
+        4958827309359568957,
+    ]
+    places = ((0, 0, -1), (0, 0, 0), (3, 1, 250), (2**40, 2, 9))
+    assert [mix_process_seed(*where) for where in places] == [0, 1, 3000000043000000405, 6560672635241731096]

@@ -1,77 +1,14 @@
-"""Whole files, lines, checkpoints, status."""
-
-import json
+"""Checkpoints, records, status."""
 
 import pytest
 import torch
 from torch import nn
 
 from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, save_tensors
-from stablenet.engine.files import Lines, hold_lock, is_locked, read_lines, write_json, write_whole
 from stablenet.engine.folder import RunFolder, open_folder
 from stablenet.engine.records import find_best, validation_rank
 from stablenet.engine.runs import list_runs, load_run
 from stablenet.errors import UserError
-
-
-def test_a_broken_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "file.json"
-    write_json(path, {"a": 1})
-
-    def break_off(partial):
-        partial.write_text("half")
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write_whole(path, break_off)
-    assert json.loads(path.read_text()) == {"a": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["file.json"]
-
-
-def test_lines_go_on_from_a_length(tmp_path):
-    lines = Lines(tmp_path / "a.jsonl", 0)
-    lines.append({"a": 1, "b": float("nan"), "c": [float("inf")], "d": {"e": 0.1}})
-    lines.sync()
-    length = lines.length()
-    lines.append({"a": 2})
-    lines.close()
-    lines = Lines(tmp_path / "a.jsonl", length)
-    lines.append({"a": 3})
-    lines.close()
-    assert read_lines(tmp_path / "a.jsonl") == [{"a": 1, "b": None, "c": [None], "d": {"e": 0.1}}, {"a": 3}]
-    with pytest.raises(UserError, match="the run folder was changed"):
-        Lines(tmp_path / "a.jsonl", 10_000)
-
-
-def test_half_a_line_is_passed_over(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": ')
-    assert read_lines(tmp_path / "a.jsonl") == [{"a": 1}]
-    assert read_lines(tmp_path / "none.jsonl") == []
-
-
-def test_damage_inside_the_lines_is_named(tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
-    with pytest.raises(UserError, match="line 2 is not JSON"):
-        read_lines(path)
-    path.write_text('{"a": 1}\n5\n')
-    with pytest.raises(UserError, match="line 2 is no record"):
-        read_lines(path)
-
-
-def test_a_text_may_hold_what_ends_a_line_elsewhere(tmp_path):
-    lines = Lines(tmp_path / "x.jsonl")
-    lines.append({"domain": "a\u2028b\x85c"})
-    lines.close()
-    assert read_lines(tmp_path / "x.jsonl") == [{"domain": "a\u2028b\x85c"}]
-
-
-def test_lock_is_seen_and_goes(tmp_path):
-    lock = tmp_path / ".lock"
-    assert not is_locked(lock)
-    with hold_lock(lock):
-        assert is_locked(lock)
-    assert not is_locked(lock)
 
 
 def test_tensors_come_back_as_they_were(tmp_path):
