@@ -19,7 +19,8 @@ KERNELS = {"data.kernels.programs", "weighting.kernels.programs", "weighting.ker
 import stablenet
 names = [found.name for found in pkgutil.walk_packages(stablenet.__path__, "stablenet.")]
 for name in names:
-    if name.removeprefix("stablenet.") not in KERNELS | {"__main__"}:  # kernels are written in Triton; __main__ runs the command
+    # Kernels are written in Triton; __main__ runs the command.
+    if name.removeprefix("stablenet.") not in KERNELS | {"__main__"}:
         import_module(name)
 print(len(names))
 """

@@ -5,8 +5,8 @@ happens to a sample depends on (seed, epoch, index) alone, not on the batch, pro
 dividing batches among processes, change nothing. The mixer is splitmix64's (Steele, Lea and Flood, Fast Splittable
 Pseudorandom Number Generators, OOPSLA 2014), in wrapping int64 arithmetic on any device.
 
-Needs torch alone, as `stablenet.weighting` does. The draws of splits (`stablenet.data.draw`) lie apart: they order names
-by their hashes, without torch, which `stablenet data split` need not load.
+Needs torch alone, as `stablenet.weighting` does. The draws of splits (`stablenet.data.draw`) lie apart: they order
+names by their hashes, without torch, which `stablenet data split` need not load.
 """
 
 from __future__ import annotations
