@@ -18,8 +18,8 @@ import pandas as pd
 from torch import Tensor
 
 from stablenet.data.manifest import Manifest
-from stablenet.files import write_whole
 from stablenet.errors import UserError
+from stablenet.files import write_whole
 
 NEUTRAL = {"weight": 1.0, "offset": 0.0, "context": 0.0}  # of a sample that counts like in plain training
 
