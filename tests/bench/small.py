@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from stablenet.bench.perform import perform
 from stablenet.bench.plan import Choice, make_orders, make_plan
 from stablenet.bench.tables import find_table
+from stablenet.bench.worker import perform
 
 CONFIG = """
 [data]

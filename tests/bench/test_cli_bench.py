@@ -5,10 +5,11 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from stablenet.bench.executors import base
-from stablenet.bench.perform import Outcome, perform
+from stablenet.bench.executors import Event, tell_outcome
+from stablenet.bench.worker import RunOutcome, perform
 from stablenet.cli import bench as verb
 from stablenet.cli.bench_tables import format_time
+from stablenet.cli.bench_watch import Teller
 from stablenet.cli.main import app
 from stablenet.errors import UserError
 
@@ -22,10 +23,10 @@ class HereExecutor:
     def run(self, orders, tell):
         outcomes = []
         for order in orders:
-            tell(base.Event("start", order, "cpu"))
+            tell(Event("start", order, "cpu"))
             refused = self._refused and self._refused in order.name
-            outcomes.append(Outcome(order.name, "failed", "no reason") if refused else perform(order))
-            base.tell_outcome(tell, order, outcomes[-1])
+            outcomes.append(RunOutcome(order.name, "failed", "no reason") if refused else perform(order))
+            tell_outcome(tell, order, outcomes[-1])
         return outcomes
 
 
@@ -140,3 +141,12 @@ def test_unknown_names_are_told():
 )
 def test_times_are_short(seconds, text):
     assert format_time(seconds) == text
+
+
+def test_epochs_are_not_outcomes(capsys):
+    from tests.bench.test_executors import make_order
+
+    teller = Teller(2)
+    teller(Event("epoch", make_order(0), "cpu", epoch=1))
+    teller(Event("finished", make_order(0)))
+    assert capsys.readouterr().err == "finished  run0 (1/2)\n"

@@ -7,11 +7,11 @@ import pytest
 
 from stablenet.algorithms import ALGORITHMS
 from stablenet.bench.cells import check_methods, make_run
-from stablenet.bench.perform import Outcome, perform
 from stablenet.bench.plan import Choice, make_plan
 from stablenet.bench.record import read_record
 from stablenet.bench.search import SearchSettings, _read_score, draw_searches, search
 from stablenet.bench.spaces import draw_trial, find_space
+from stablenet.bench.worker import RunOutcome, perform
 from stablenet.errors import UserError
 from stablenet.files import read_lines
 
@@ -37,7 +37,7 @@ class HereExecutor:
 
 class RefusingExecutor:
     def run(self, orders, tell):
-        return [Outcome(order.name, "failed", "no") for order in orders]
+        return [RunOutcome(order.name, "failed", "no") for order in orders]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 from PIL import Image
 
 from stablenet.data import workers
-from stablenet.data.workers import OtherSize, Task, Worker, run_tasks
+from stablenet.data.workers import DecodeWorker, OtherSize, Task, read_task, run_tasks, write_task
 from stablenet.errors import UserError
 
 SHAPE = (6, 5)
@@ -64,8 +66,13 @@ def test_processes_write_the_pixels_and_tell_of_them(tasks, monkeypatch, worth):
         assert (record.crc, record.reason) == (zlib.crc32(pixels[k]), "")
 
 
+def test_a_task_travels_as_json(tasks):
+    strange = replace(tasks[0], paths=("schön/ü.png", os.fsdecode(b"\xff.png"), 'line\n"quoted".png'))
+    assert read_task(json.loads(json.dumps(write_task(strange)))) == strange
+
+
 def test_a_small_set_starts_no_process(tasks, monkeypatch):
-    monkeypatch.setattr(workers, "Worker", None)
+    monkeypatch.setattr(workers, "DecodeWorker", None)
     assert len(list(run_tasks(tasks, 8))) == 4
 
 
@@ -92,10 +99,10 @@ def test_a_full_disk_and_another_size_are_errors_here(tasks, monkeypatch, change
 
 
 def test_a_worker_that_is_killed_is_named(tasks):
-    worker = Worker()
+    worker = DecodeWorker()
     worker.run(tasks[0])
-    worker._process.kill()
-    with pytest.raises(UserError, match=r"ended with status -9.*--workers"):
+    worker.kill()
+    with pytest.raises(UserError, match=r"ended \(killed by SIGKILL\).*--workers"):
         worker.run(tasks[1])
     worker.end()
 
@@ -142,7 +149,8 @@ def test_a_stopped_run_leaves_neither_store_nor_process(tmp_path, how):
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     assert len(children) == 2
     run.send_signal(how)
-    run.communicate(timeout=60)
+    _, err = run.communicate(timeout=60)
+    assert how == signal.SIGINT or err == ""  # the workers end without a word
     assert list((tmp_path / "c").glob("[!.]*")) == []
     assert how == signal.SIGKILL or list((tmp_path / "c").glob(".s.partial-*")) == []
     for _ in range(100):

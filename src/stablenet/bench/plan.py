@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stablenet.bench.cells import CellRun, check_methods, choose_rows, make_run
-from stablenet.bench.perform import Order
 from stablenet.bench.record import find_chosen, read_record
 from stablenet.bench.scan import FoundRun, scan_runs
 from stablenet.bench.speeds import Estimate, estimate, guess_gigabytes, read_speeds, speeds_path
 from stablenet.bench.tables import Column, Row, Table
+from stablenet.bench.worker import RunOrder
 from stablenet.engine.config import HASH_DIGITS
 from stablenet.engine.folder import FINISHED
 from stablenet.errors import UserError
@@ -150,10 +150,10 @@ def make_orders(
     root: Path | None = None,
     device: str = "auto",
     threads: int = 1,
-) -> list[Order]:
+) -> list[RunOrder]:
     """What workers are told; paths are absolute, because workers may stand elsewhere."""
     return [
-        Order(
+        RunOrder(
             name=each.folder.name,
             config=each.run.config.plain(),
             series=each.run.series,

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from stablenet.bench.cells import CellRun, check_methods, choose_rows, make_run
-from stablenet.bench.executors.base import Executor, Tell
+from stablenet.bench.executors import Executor, Tell
 from stablenet.bench.plan import Choice, PlannedRun, choose_columns, lay_out, make_orders
 from stablenet.bench.record import record_search
 from stablenet.bench.scan import NOT_EVALUATED

@@ -220,7 +220,8 @@ def _make_executor(
     ray_address: str | None,
     retries: int,
 ) -> Executor:
-    from stablenet.bench.executors import LocalExecutor, RayExecutor, find_places
+    from stablenet.bench.executors import LocalExecutor, find_places
+    from stablenet.bench.ray_executor import RayExecutor
 
     if ray_address is not None:
         return RayExecutor(ray_address, device=device, per_gpu=per_gpu or 1, jobs=jobs, retries=retries)

@@ -17,7 +17,7 @@ INTERRUPTED = 130  # what a shell expects of a program stopped by Ctrl-C
 
 
 class Teller:
-    """One line for everything that happens, on the error stream."""
+    """One line for everything that happens but epochs, on the error stream."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0
@@ -27,7 +27,7 @@ class Teller:
             typer.echo(f"started   {event.order.name} on {event.where}", err=True)
         elif event.kind == "retry":
             typer.echo(f"again     {event.order.name}: its worker ended, it goes on from its checkpoint", err=True)
-        else:
+        elif event.kind != "epoch":
             self._done += 1
             why = f": {event.reason}" if event.reason else ""
             typer.echo(f"{event.kind:9} {event.order.name} ({self._done}/{self._total}){why}", err=True)

@@ -1,36 +1,33 @@
 """Decoding in as many processes as there are cores: threads share Python's lock and gain little.
 
-A worker is a fresh interpreter that is handed tasks through a pipe. It is started by command and not by
-`multiprocessing`, which would run the user's own script once more in every worker. This module and what it imports
-stay light, so that a worker starts in a fraction of a second: no torch, no pandas.
+`python -m stablenet.data.workers` is one of the processes. This module and what it imports stay light, so that it
+starts in a fraction of a second: no torch, no pandas.
+
+joblib's loky would not do: it spares the user's script too and writes the same store about as fast, but where this
+process was killed in the middle of decoding its processes were all there 30 s later, after Ctrl-C in a terminal the
+pool hung, and the first answer came 0.2 s later (joblib 1.6 on Linux).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import pickle
-import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from stablenet.data.decode import decode, read_bytes
 from stablenet.errors import UserError
+from stablenet.processes import ChildProcess, Server, name_end
 
 _WORTH = 2.0  # seconds of work for one process, below which starting others takes longer than it saves
-_START = """
-import pickle, sys
-sys.path[:] = pickle.load(sys.stdin.buffer)
-from stablenet.data.workers import serve
-serve()
-"""
+_GRACE = 1.0  # seconds until a process that closed its pipe has an exit status
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,8 @@ def run_tasks(tasks: list[Task], workers: int) -> Generator[list[Decoded], None,
 
 
 def _share_tasks(tasks: list[Task], workers: int) -> Iterator[list[Decoded]]:
-    crew: list[Worker] = []
-    free: SimpleQueue[Worker] = SimpleQueue()
+    crew: list[DecodeWorker] = []
+    free: SimpleQueue[DecodeWorker] = SimpleQueue()
 
     def work(task: Task) -> list[Decoded]:
         worker = free.get()
@@ -87,71 +84,72 @@ def _share_tasks(tasks: list[Task], workers: int) -> Iterator[list[Decoded]]:
     pool = ThreadPoolExecutor(workers)  # its threads only wait for the processes
     try:
         for _ in range(workers):
-            crew.append(Worker())
+            crew.append(DecodeWorker())
             free.put(crew[-1])
         yield from pool.map(work, tasks)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in crew:
+            worker.kill()
+        pool.shutdown()  # no thread waits for a process any more: the pipes can be closed
+        for worker in crew:
             worker.end()
-        pool.shutdown()
 
 
-class Worker:
-    """A process that runs tasks. It ends with this one, however that ends: its pipe closes then."""
+class DecodeWorker:
+    """A process that decodes tasks."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the process that asked, which ends its workers
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._to, self._back = self._process.stdin, self._process.stdout
-        self._send(sys.path)
+        self._process = ChildProcess("stablenet.data.workers")
 
     def run(self, task: Task) -> list[Decoded]:
-        try:
-            self._send(task)
-            answer: list[Decoded] | Exception = pickle.load(self._back)
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+        self._process.send(write_task(task))
+        answer = self._process.receive()
+        if answer is None:
             raise UserError(
-                f"a decoding process ended with status {self._process.wait()}; where memory ran out, "
+                f"a decoding process ended ({name_end(self._process.end(_GRACE))}); where memory ran out, "
                 "use fewer of them with --workers"
-            ) from error
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            )
+        if isinstance(answer, dict):
+            raise _read_error(answer)
+        return [Decoded(*values) for values in answer]
+
+    def kill(self) -> None:
+        self._process.kill()
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._back.close()
-        with suppress(BrokenPipeError):  # a task that was never taken may still be in the buffer
-            self._to.close()
-
-    def _send(self, message: object) -> None:
-        pickle.dump(message, self._to)
-        self._to.flush()
+        self._process.end()
 
 
-def serve() -> None:
-    """A worker's life: tasks from the standard input, their records or errors back, until nothing more can come."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a decoder prints must not get between the answers
-    while True:
-        try:
-            task = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        try:
-            answer: list[Decoded] | Exception = decode_task(task)
-        except (OSError, MemoryError, OtherSize) as error:
-            answer = error
-        pickle.dump(answer, answers)
-        answers.flush()
+def write_task(task: Task) -> dict[str, Any]:
+    return {**asdict(task), "root": str(task.root), "file": str(task.file)}
+
+
+def read_task(values: dict[str, Any]) -> Task:
+    """A task that travelled as JSON."""
+    height, width = values["shape"]
+    paths = {"root": Path(values["root"]), "file": Path(values["file"]), "paths": tuple(values["paths"])}
+    return Task(**{**values, **paths, "shape": (height, width)})
+
+
+def _write_error(error: OSError | MemoryError | OtherSize) -> dict[str, Any]:
+    if isinstance(error, OSError):
+        return {"error": "OSError", "words": [error.errno, error.strerror, error.filename]}
+    return {"error": type(error).__name__, "words": [str(error)]}
+
+
+def _read_error(values: dict[str, Any]) -> Exception:
+    """An error that travelled as JSON; `OSError` becomes the kind that its number stands for."""
+    kinds: dict[str, type[Exception]] = {kind.__name__: kind for kind in (OSError, MemoryError, OtherSize)}
+    return kinds[values["error"]](*values["words"])
+
+
+def _answer_task(values: dict[str, Any]) -> list[tuple[str, int, str]] | dict[str, Any]:
+    """The records of a task, or the error it ended with, in plain values."""
+    try:
+        return [(record.content, record.crc, record.reason) for record in decode_task(read_task(values))]
+    except (OSError, MemoryError, OtherSize) as error:
+        return _write_error(error)
 
 
 def decode_task(task: Task) -> list[Decoded]:
@@ -182,3 +180,7 @@ def write_at(file: int, data: memoryview, offset: int) -> None:
     while data:
         written = os.pwrite(file, data, offset)
         data, offset = data[written:], offset + written
+
+
+if __name__ == "__main__":
+    sys.exit(Server(lambda values, tell: _answer_task(values)).run())

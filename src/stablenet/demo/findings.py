@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stablenet.demo.settings import METHOD, REFERENCE
-from stablenet.demo.train import RULES
+from stablenet.demo.run import METHOD, REFERENCE, RULES
 from stablenet.engine.runs import Run
 from stablenet.evaluation.evaluate import RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from stablenet.bench.executors import RayExecutor
-from stablenet.bench.executors.ray import import_ray
-from stablenet.bench.perform import perform
 from stablenet.bench.plan import Choice, make_orders, make_plan
+from stablenet.bench.ray_executor import RayExecutor, import_ray
+from stablenet.bench.worker import perform
 from stablenet.errors import UserError
 from stablenet.files import read_lines
 

@@ -1,15 +1,16 @@
 """One order, as a worker carries it out."""
 
+import json
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
 from stablenet.bench.cells import make_run
-from stablenet.bench.perform import perform
 from stablenet.bench.plan import Choice, make_orders, make_plan
 from stablenet.bench.speeds import read_speeds, speeds_path
-from stablenet.bench.work import read_order, write_order
+from stablenet.bench.worker import perform, read_order
 from stablenet.engine.train import train
 from stablenet.files import hold_lock, read_lines
 
@@ -26,10 +27,8 @@ def read_rules(bench, order):
     return [line["rule"] for line in read_lines(bench.runs / order.name / "evaluation.jsonl")]
 
 
-def test_an_order_travels_as_a_line(order):
-    line = write_order(order)
-    assert line.count("\n") == 1
-    assert read_order(line) == order
+def test_an_order_travels_as_json(order):
+    assert read_order(json.loads(json.dumps(asdict(order)))) == order
 
 
 def test_a_run_is_trained_evaluated_and_timed_once(bench, order):

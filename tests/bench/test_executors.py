@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from stablenet.bench.executors import LocalExecutor, Place, find_places, local
-from stablenet.bench.perform import Order, perform
+from stablenet.bench import executors
+from stablenet.bench.executors import LocalExecutor, Place, find_places
 from stablenet.bench.plan import Choice, make_orders, make_plan
+from stablenet.bench.worker import RunOrder, perform, read_order
 from stablenet.engine.interrupts import Interrupted
 from stablenet.errors import UserError
 from stablenet.files import read_lines
@@ -22,7 +23,7 @@ LONG = 24  # epochs
 
 
 def make_order(number, gigabytes=0.0):
-    return Order(
+    return RunOrder(
         name=f"run{number}", config={}, series="", folder="", rules=(), speeds="", gigabytes=gigabytes, threads=1
     )
 
@@ -34,16 +35,22 @@ class FakeWorker:
     busy: dict
     answer: staticmethod
 
-    def __init__(self, place, logs, threads):
-        self.place, self.log = place, logs / "none"
-        reading, writing = os.pipe()
-        self.output, self._input = os.fdopen(reading), os.fdopen(writing, "w")
+    has_answer = False
 
-    def send(self, order):
-        assert order.device == self.place.device
-        there = self.busy.setdefault(self.place.device, [])
+    def __init__(self, module, *, threads, log):
+        assert (module, threads) == ("stablenet.bench.worker", 1)
+        self.log = log
+        reading, writing = os.pipe()
+        self._output, self._input = os.fdopen(reading), os.fdopen(writing, "w")
+
+    def fileno(self):
+        return self._output.fileno()
+
+    def send(self, values):
+        order = read_order(json.loads(json.dumps(values)))
+        there = self.busy.setdefault(order.device, [])
         there.append(order)
-        self.peak.append((self.place.device, [each.name for each in there]))
+        self.peak.append((order.device, [each.name for each in there]))
         self._order, told = order, self.answer(order, there)
         if told is None:
             self._input.close()
@@ -51,16 +58,17 @@ class FakeWorker:
             self._input.write(json.dumps({"name": order.name, "state": "finished", "reason": "", **told}) + "\n")
             self._input.flush()
 
-    def read(self):
-        self.busy[self.place.device].remove(self._order)
-        return self.output.readline()
+    def receive(self):
+        self.busy[self._order.device].remove(self._order)
+        line = self._output.readline()
+        return json.loads(line) if line else None
 
     def close(self):
         self._input.close()
 
     def end(self, grace):
         self.close()
-        self.output.close()
+        self._output.close()
         return -9
 
 
@@ -68,7 +76,7 @@ class FakeWorker:
 def fake(monkeypatch):
     """A class of fake workers that finish all they are given."""
     kind = type("Fake", (FakeWorker,), {"peak": [], "busy": {}, "answer": staticmethod(lambda order, there: {})})
-    monkeypatch.setattr(local, "WorkerProcess", kind)
+    monkeypatch.setattr(executors, "ChildProcess", kind)
     return kind
 
 
@@ -126,6 +134,20 @@ def test_a_run_that_keeps_killing_its_workers_is_given_up(fake, tmp_path):
         "start",
         "lost",
     ]
+
+
+def test_whoever_is_told_can_stop_all(fake, tmp_path):
+    """The others are asked to end."""
+
+    def refuse(event):
+        if event.kind == "finished":
+            raise UserError("enough")
+
+    executor = LocalExecutor([CPU], tmp_path)
+    with pytest.raises(UserError, match="enough"):
+        executor.run([make_order(0), make_order(1), make_order(2)], refuse)
+    assert len(fake.peak) == 2
+    assert executor._working == executor._idle == []
 
 
 def test_nothing_to_do_starts_nothing(fake, tmp_path):
@@ -198,6 +220,23 @@ def run_calmly(made, runs):
     return plan.runs[0].folder
 
 
+def test_every_epoch_is_told(made, tmp_path):
+    table, plan = plan_long(made, tmp_path / "runs")
+    events = []
+    LocalExecutor([CPU], tmp_path / "logs").run(make_orders(plan.left, table, tmp_path / "runs"), events.append)
+    assert [event.kind for event in events] == ["start", *["epoch"] * LONG, "finished"]
+    assert [event.epoch for event in events[1:-1]] == list(range(1, LONG + 1))
+
+
+def test_a_worker_stopped_by_hand_stops_the_sweep(made, tmp_path):
+    table, plan = plan_long(made, tmp_path / "runs")
+    executor = LocalExecutor([CPU], tmp_path / "logs")
+    stop = Disturber(executor, plan.runs[0].folder, lambda worker: os.kill(worker.pid, signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        executor.run(make_orders(plan.left, table, tmp_path / "runs"), stop)
+    assert json.loads((plan.runs[0].folder / "status.json").read_text())["state"] == "interrupted"
+
+
 def test_a_worker_nobody_waits_for_stops_at_a_checkpoint(made, tmp_path):
     """Its input closes, as when whoever ordered is killed: it writes a checkpoint and ends, and the sweep with it."""
     table, plan = plan_long(made, tmp_path / "runs")
@@ -208,5 +247,6 @@ def test_a_worker_nobody_waits_for_stops_at_a_checkpoint(made, tmp_path):
     status = json.loads((plan.runs[0].folder / "status.json").read_text())
     assert status["state"] == "interrupted"
     assert 0 < status["epoch"] < LONG
+    assert list((tmp_path / "logs").iterdir()) == []  # nothing went wrong in the worker
     (left,) = plan_long(made, tmp_path / "runs")[1].left
     assert (left.state, left.done) == ("interrupted", status["epoch"] / LONG)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stablenet.bench.executors.base import RETRIES, Event, Tell, tell_outcome
-from stablenet.bench.perform import Order, Outcome, perform
+from stablenet.bench.executors import RETRIES, Event, Tell, tell_outcome
+from stablenet.bench.worker import RunOrder, RunOutcome, perform
 from stablenet.errors import UserError
 
 _POLL = 1.0  # seconds between two looks at the cluster
@@ -36,7 +36,7 @@ class RayExecutor:
         self._address, self._device, self._per_gpu = address, device, per_gpu
         self._most, self._retries = jobs or sys.maxsize, retries
 
-    def run(self, orders: Sequence[Order], tell: Tell) -> list[Outcome]:
+    def run(self, orders: Sequence[RunOrder], tell: Tell) -> list[RunOutcome]:
         ray = import_ray()
         _connect(ray, self._address)
         try:
@@ -44,9 +44,9 @@ class RayExecutor:
         finally:
             ray.shutdown()
 
-    def _run(self, ray: Any, orders: Sequence[Order], tell: Tell) -> list[Outcome]:
+    def _run(self, ray: Any, orders: Sequence[RunOrder], tell: Tell) -> list[RunOutcome]:
         share, device = self._choose_device(ray.cluster_resources())
-        waiting, pending, outcomes = list(enumerate(orders)), dict[Any, int](), dict[int, Outcome]()
+        waiting, pending, outcomes = list(enumerate(orders)), dict[Any, int](), dict[int, RunOutcome]()
         try:
             while waiting or pending:
                 while waiting and len(pending) < self._most:
@@ -62,7 +62,7 @@ class RayExecutor:
             raise
         return [outcomes[number] for number in range(len(orders))]
 
-    def _submit(self, ray: Any, order: Order, share: float) -> Any:
+    def _submit(self, ray: Any, order: RunOrder, share: float) -> Any:
         task = ray.remote(perform).options(
             num_cpus=order.threads,
             num_gpus=share,
@@ -107,15 +107,15 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_KNOCK).close()
 
 
-def _fetch(ray: Any, ready: Any, order: Order) -> Outcome:
+def _fetch(ray: Any, ready: Any, order: RunOrder) -> RunOutcome:
     """A finished task's outcome; Ray has retried it already where its worker died."""
     try:
-        outcome: Outcome = ray.get(ready)
+        outcome: RunOutcome = ray.get(ready)
     except ray.exceptions.RayError as error:
-        return Outcome(order.name, "lost", f"its worker was lost too often: {str(error).splitlines()[0]}")
+        return RunOutcome(order.name, "lost", f"its worker was lost too often: {str(error).splitlines()[0]}")
     if outcome.state == "finished" and not (Path(order.folder) / "config.json").exists():
         reason = f"it is not in {order.folder}: the folder of runs must be the same on all machines of the cluster"
-        return Outcome(order.name, "failed", reason)
+        return RunOutcome(order.name, "failed", reason)
     return outcome
 
 

@@ -1,23 +1,30 @@
-"""What a worker does with one run, whoever started it: train it or go on with it, evaluate it, note its speed."""
+"""What a worker does with one run, whoever started it: train it or go on with it, evaluate it, note its speed.
+
+`python -m stablenet.bench.worker` is the process of `LocalExecutor`: it takes orders and tells every finished epoch and
+the outcome. When its input closes it ends; a run under way stops at a checkpoint.
+"""
 
 from __future__ import annotations
 
 import gc
+import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
 from stablenet.imports import import_own, search_folders
+from stablenet.processes import Send, Server
 
 _PATIENCE = 60.0  # seconds to wait for a lost worker to let go of its run
 _UNBORN = ("manifest.tsv", "status.json")  # all a run has before its config is written
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class RunOrder:
     """One run to be made, in plain values that travel. config: of `RunConfig`.   folder: the run's own.
     rules: selection rules to evaluate the target with; none leaves the target alone.
     speeds: file for the speed.   gigabytes: of a GPU's memory it may need.   imports: modules to import first.
@@ -40,7 +47,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What became of an order. lost: its worker died more often than it is retried."""
 
     name: str
@@ -48,21 +55,21 @@ class Outcome:
     reason: str = ""
 
 
-def perform(order: Order) -> Outcome:
+def perform(order: RunOrder, watcher: Watcher | None = None) -> RunOutcome:
     """Carry out an order; what goes wrong in the run is told in the outcome, what kills the worker is not."""
     try:
-        _perform(order)
+        _perform(order, watcher)
     except UserError as error:
-        return Outcome(order.name, "failed", str(error))
+        return RunOutcome(order.name, "failed", str(error))
     except Exception as error:
         traceback.print_exc()
-        return Outcome(order.name, "failed", f"{type(error).__name__}: {error}")
+        return RunOutcome(order.name, "failed", f"{type(error).__name__}: {error}")
     finally:
         _free_memory()
-    return Outcome(order.name, "finished")
+    return RunOutcome(order.name, "finished")
 
 
-def _perform(order: Order) -> None:
+def _perform(order: RunOrder, watcher: Watcher | None) -> None:
     import torch
 
     from stablenet.bench.scan import find_evaluation
@@ -83,14 +90,14 @@ def _perform(order: Order) -> None:
     runtime = Runtime(
         folder=path, root=root, device=order.device, resume=True, checkpoint_minutes=order.checkpoint_minutes
     )
-    run = train(read_config(order.config), runtime)
+    run = train(read_config(order.config), runtime, watcher)
     for rule in order.rules:
         if find_evaluation(path, rule) is None:
             evaluate_run(run, rule=rule, root=root, device=order.device)
     record_speed(Path(order.speeds), run, order.series, time.monotonic() - start, before)
 
 
-def _import_modules(order: Order) -> None:
+def _import_modules(order: RunOrder) -> None:
     """The folders are searched without imports too: the network may be one's own."""
     folders = [Path(folder) for folder in order.folders]
     search_folders(folders)
@@ -121,3 +128,26 @@ def _free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+class RunWorker(Watcher):
+    """Performs orders that come as plain values, and tells of their epochs."""
+
+    def __init__(self, tell: Send) -> None:
+        self._tell = tell
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        self._tell({"epoch": record["epoch"]})
+
+    def perform(self, values: dict[str, Any]) -> dict[str, Any]:
+        return asdict(perform(read_order(values), self))
+
+
+def read_order(values: dict[str, Any]) -> RunOrder:
+    """An order that travelled as JSON, which has lists where an order has tuples."""
+    lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return RunOrder(**values | lists)
+
+
+if __name__ == "__main__":
+    sys.exit(Server(lambda values, tell: RunWorker(tell).perform(values)).run())
