@@ -2,13 +2,13 @@
 
     python -m benchmarks.embedded                                # every registered method
     python -m benchmarks.embedded --methods jigen rsc --epochs 3 --out elsewhere   # a quick look
-    python -m benchmarks.embedded --page                         # only write the page anew, from what was measured
+    python -m benchmarks.embedded --page                         # only rewrite the page from saved measurements
 
-With few cores, one process for each and OMP_NUM_THREADS=1, with a share of the --methods each, is quickest.
+With few cores, it is fastest to run one process per core with OMP_NUM_THREADS=1 and a share of the --methods each.
 
-Runs lie below --runs under the hash of their config: finished ones are taken as they are, stopped ones go on. The bar
-is a method's mean accuracy on source validation, at most three points below ERM's. The target's accuracy, at the epoch
-that source validation chose, stands in a column of its own and decides nothing.
+Runs are stored below --runs under the hash of their config: finished ones are reused, interrupted ones are resumed. The
+bar is a method's mean accuracy on source validation, at most three points below ERM's. Target accuracy, at the epoch
+that source validation chose, is shown in a separate column and decides nothing.
 
 Writes embedded.json and README.md into --out (results/methods); the page also holds the tables of benchmarks.methods.
 """
@@ -147,18 +147,19 @@ def spread(each: dict[str, Any], column: str) -> str:
     return spread_values([seed[column] for seed in each["seeds"]])
 
 
-INTRODUCTION = """# The methods side by side
+INTRODUCTION = """# Comparison of the methods
 
 ## Do they learn?
 
 The embedded digits with a dominant ratio of 0.9 (`--recipe {recipe}`), every method with the settings of its
-recipe; mean ± sample standard deviation over {seeds} seeds. Source validation is the accuracy on 130 images held
-out of the training backgrounds, of the model as it predicts, at the epoch that the method's own validation chose. The
-bar: at most {bar:g} points below ERM; a method that cannot learn is broken. It is not asked of `recommended`, which
-is made to do without the background: that alone tells nine of ten of these images.
+recipe; mean ± sample standard deviation over {seeds} seeds. Source validation is the accuracy on 130 held-out images
+of the training backgrounds, for the model as it predicts, at the epoch that the method's own validation chose. The
+bar: at most {bar:g} points below ERM; a method that cannot learn is broken. The bar does not apply to `recommended`,
+which is designed to ignore the background: the background alone predicts nine of ten of these labels.
 
-The target column is the test accuracy of the epoch, or of the averaged weights, that source validation chose. No
-selection reads it, the rates are those of ERM's recipe, and 500 small images on a few splits rank no methods.
+The target column is the test accuracy at the epoch, or of the averaged weights, that source validation chose. It is not
+used for selection, the learning rates are those of ERM's recipe, and 500 small images on a few splits cannot rank
+methods.
 
 Made by `python -m benchmarks.embedded`.
 """
@@ -176,9 +177,9 @@ def write_page(out: Path) -> None:
         "",
         "## What does a step cost?",
         "",
-        "Made by `python -m benchmarks.methods` (on the CPU with `--rounds 30`), which also says how it measures. The",
-        "rows of StableNet on the GPU were measured before `recommended` had offsets, which add a regression before",
-        "the first epoch and a sum to every step.",
+        "Made by `python -m benchmarks.methods` (on the CPU with `--rounds 30`), which also describes the procedure. The",
+        "StableNet rows on the GPU were measured before `recommended` had offsets, which add a regression before",
+        "the first epoch and an addition to every step.",
     ]
     for path in sorted(out.glob("speed-*.md")):
         lines += ["", f"### {path.stem.removeprefix('speed-')}", "", path.read_text().rstrip()]
