@@ -177,8 +177,8 @@ def write_page(out: Path) -> None:
         "",
         "## What does a step cost?",
         "",
-        "Made by `python -m benchmarks.methods` (on the CPU with `--rounds 30`), which also describes the procedure. The",
-        "StableNet rows on the GPU were measured before `recommended` had offsets, which add a regression before",
+        "Made by `python -m benchmarks.methods` (on the CPU with `--rounds 30`), which also describes the procedure.",
+        "The StableNet rows on the GPU were measured before `recommended` had offsets, which add a regression before",
         "the first epoch and an addition to every step.",
     ]
     for path in sorted(out.glob("speed-*.md")):

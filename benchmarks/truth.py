@@ -5,8 +5,8 @@
 
 Five classes; ten stable features that predict the class poorly, ten context features that predict it well, ten of
 noise. In training, a class is in its own context with the given strength; at test, any context occurs with any class.
-Linear: the context shifts its features; non-linear: it scales them, so that their means do not reveal it. A small network
-is trained plainly, with weights and offsets, and, to show what is achievable, without the context features.
+Linear: the context shifts its features; non-linear: it scales them, so that their means do not reveal it. A small
+network is trained plainly, with weights and offsets, and, to show what is achievable, without the context features.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ hidden layer is trained plainly, with weights, with offsets or, as in `recommend
 its accuracy without the context features shows what is achievable.
 
 - Weights and offsets computed from features that show the context and not the class, like the shallow layers of a
-  network, recover part of what plain training loses, more so the stronger the bias, and lose nothing without bias (0.2).
+  network, recover part of what plain training loses, more so the stronger the bias, and lose nothing without bias
+  (0.2).
 - If the context only scales its features, offsets and weights from the raw features find nothing; for
   weights, Fourier functions help. The pooled features of a network include standard deviations, so scale is visible.
 - **Weights and offsets that see the stable features remove these as well**, because they cannot know which is which.
