@@ -45,7 +45,7 @@ RESIDUAL = ("model.name=resnet18", "data.parameters.ratio=random", "data.paramet
 @dataclass(frozen=True)
 class Variant:
     """A way to use a method. beside: the name of the one it is compared with.   rule: which model counts.
-    bar: whether it is asked to come near ERM at home.
+    bar: whether it has to be close to ERM on source validation.
     """
 
     method: str
@@ -56,7 +56,7 @@ class Variant:
     bar: bool = True
 
 
-# Beside every registered method as it is; a name that is a method's own replaces that.
+# In addition to every registered method with its defaults; an entry with a method's own name replaces it.
 SPECIAL = {
     "stablenet": Variant("stablenet", note="preset recommended", bar=False),
     "stablenet paper": Variant("stablenet", ("method.parameters.preset=paper",), note="preset paper"),
@@ -83,9 +83,9 @@ def make_config(variant: Variant, seed: int, epochs: int | None) -> RunConfig:
 
 
 def measure(run: Run, rule: str, device: str) -> dict[str, Any]:
-    """Accuracies in per cent, on source validation and on the target, of the model the rule takes, as it predicts.
+    """Accuracies in per cent, on source validation and on the target, of the model the rule selects, as it predicts.
 
-    In training, D-SAM judges a validation image without the module of its own background, which is another question.
+    In training, D-SAM validates an image without the module of its own background, which is a different question.
     """
     validation, target = evaluate_run(run, rule=rule, parts=("validation", "test"), device=device)
     return {
@@ -98,7 +98,7 @@ def measure(run: Run, rule: str, device: str) -> dict[str, Any]:
 
 
 def train_all(options: argparse.Namespace) -> dict[str, Any]:
-    """Each variant's figures per seed; a method that refuses the data is kept with its reason."""
+    """Each variant's figures per seed; a method that cannot use the data is listed with the reason."""
     found: dict[str, Any] = {}
     runtime = Runtime(runs=options.runs, device=options.device, resume=True)
     for name, variant in list_variants(options.methods).items():
@@ -166,7 +166,7 @@ Made by `python -m benchmarks.embedded`.
 
 
 def write_page(out: Path) -> None:
-    """README.md from the figures and tables that lie beside it."""
+    """README.md from the figures and tables next to it."""
     found = json.loads((out / "embedded.json").read_text())
     seeds = max(len(each["seeds"]) for each in found.values() if "seeds" in each)
     lines = [
@@ -204,7 +204,7 @@ def main() -> None:
     figures = options.out / "embedded.json"
     if not options.page:
         found = train_all(options)
-        # Several processes may each train some of the methods: what another wrote meanwhile stays.
+        # Several processes may each train some of the methods: keep what another one wrote in the meantime.
         old = json.loads(figures.read_text()) if options.methods and figures.exists() else {}
         joined = {**old, **found}
         ordered = {name: joined[name] for name in list_variants([]) if name in joined}

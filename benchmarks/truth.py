@@ -67,7 +67,7 @@ class World:
         self._looks = self._normal(2, CLASSES, WIDTH)
 
     def draw(self, count: int, strength: float) -> Samples:
-        """strength: share of samples in their class's own context; the others are in any other one."""
+        """strength: share of samples in their class's own context; the rest are in any other."""
         y = torch.randint(CLASSES, (count,), generator=self._generator)
         other = (y + torch.randint(1, CLASSES, (count,), generator=self._generator)) % CLASSES
         own = torch.rand(count, generator=self._generator) < strength
@@ -83,9 +83,9 @@ class World:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to train. first: weights and offsets look at the features from here on: at those of context and noise, as
-    shallow layers of a network do, or with 0 at the stable ones too, as deep ones do.
-    functions: Fourier functions of the weights, None for even ones.   offset: how much of the offsets is added.
+    """A way to train. first: weights and offsets look at the features from here on: at those of context and noise, like
+    shallow layers of a network, or, with 0, also at the stable ones, like deep layers.
+    functions: Fourier functions of the weights, None for equal weights.   offset: how much of the offsets is added.
     """
 
     first: int = WIDTH
@@ -153,7 +153,7 @@ class Found:
 
 
 def run(kind: str, strength: float, seed: int) -> dict[str, Found]:
-    """Every way to train on one made-up set."""
+    """Every way to train on one synthetic set."""
     world = World(kind, seed)
     train, test = world.draw(TRAIN, strength), world.draw(TEST, 1 / CLASSES)
     scale = train.x.std(0)
