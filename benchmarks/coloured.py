@@ -1,11 +1,11 @@
-"""Coloured digits: small or large? A quarter of the labels is wrong, and the colour goes with the label.
+"""Coloured digits: small or large? A quarter of the labels is wrong, and the colour is correlated with the label.
 
     python -m benchmarks.coloured DATA pictures      # DATA: a folder with MNIST's files
     stablenet bench run results/coloured/table.toml --methods erm,stablenet,stablenet-weights --seeds 8 --root pictures
 
 Writes `train/` and `abroad/` with a folder for each class, 0 (digits 0 to 4) and 1 (5 to 9), as image files. In
-training red and green tell the label nine times in ten, the digit three times in four; abroad the colours are swapped.
-The idea is that of Arjovsky et al. (2019), with one training domain, so that no method can compare domains.
+training, red and green predict the label nine times in ten, the digit three times in four; abroad, the colours are
+swapped. The idea is that of Arjovsky et al. (2019), with one training domain, so that no method can compare domains.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from PIL import Image
 from stablenet.data.sources.mnist import read_digit_rows, read_digits
 
 TRAIN, ABROAD = 2500, 1000
-WRONG = 0.25  # share of labels that the digit does not have, unless told otherwise
-AGREES = {"train": 0.9, "abroad": 0.1}  # share of images whose colour is the label's
+WRONG = 0.25  # default share of wrong labels
+AGREES = {"train": 0.9, "abroad": 0.1}  # share of images whose colour matches the label
 
 
 def draw(data: Path, out: Path, *, wrong: float = WRONG, seed: int = 0) -> None:

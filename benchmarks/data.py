@@ -1,4 +1,4 @@
-"""Speed of the data path, as ratios of two ways measured in turn in one run.
+"""Speed of the data path, as ratios of two alternatives measured in alternation in one run.
 
     python benchmarks/data.py --data FOLDER [--parts prepare feed gpu] [--out results/data]
 
@@ -52,7 +52,7 @@ NORMALIZATION = Normalization()
 
 @dataclass
 class Result:
-    """Images per second of the new and the old way (best of the rounds), and their ratio."""
+    """Images per second of the new and the usual way (best of the rounds), and their ratio."""
 
     part: str
     what: str
@@ -66,7 +66,7 @@ class Result:
 
 
 def measure_in_turn(ways: list[Callable[[], float]], rounds: int) -> list[float]:
-    """The best of each way's figures: other load on the machine only ever slows. The ways take turns."""
+    """The best figure of each way, because other load can only slow it down. The ways alternate."""
     figures = [[way() for way in ways] for _ in range(rounds)]
     best = [max(column) for column in zip(*figures, strict=True)]
     print("  " + " against ".join(f"{figure:,.0f}" for figure in best) + " images/s", flush=True)
@@ -74,9 +74,9 @@ def measure_in_turn(ways: list[Callable[[], float]], rounds: int) -> list[float]
 
 
 def bench_prepare(table: ImageTable, place: Path, rounds: int) -> list[Result]:
-    """The whole of `prepare`: sizes, decoding, hashing, writing, flushing to disk; by the clock and in processor time.
+    """The whole of `prepare`: sizes, decoding, hashing, writing, flushing to disk; in wall-clock and in CPU time.
 
-    Where others use the cores too, the clock tells how these were shared; the processor time, what was done in all.
+    If other jobs use the cores, wall-clock time depends on how the cores were shared; CPU time is the work done.
     """
     spent: dict[int, list[float]] = {}
 
@@ -97,13 +97,13 @@ def bench_prepare(table: ImageTable, place: Path, rounds: int) -> list[Result]:
 
 
 def _processor_seconds() -> float:
-    """Of this process and of those it started and saw end."""
+    """CPU seconds of this process and of its finished children."""
     own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
 
 
 class ImageFiles(Dataset[tuple[Tensor, int, int, int]]):
-    """The usual way: one encoded file per image, decoded when asked for."""
+    """The usual way: one encoded file per image, decoded on access."""
 
     def __init__(self, folder: Path, rows: list[tuple[str, int, int]], transform: Callable[[object], Tensor]) -> None:
         self.folder, self.rows, self.transform = folder, rows, transform
@@ -118,7 +118,7 @@ class ImageFiles(Dataset[tuple[Tensor, int, int, int]]):
 
 
 class Raw:
-    """No transform: the pixels as they are."""
+    """No transform: raw pixels."""
 
     def __call__(self, pixels: Tensor, key: Tensor) -> Tensor:
         return pixels
@@ -131,7 +131,7 @@ class Raw:
 
 
 class BatchedAugment(Augment):
-    """The augmentation as it runs where there is no Triton."""
+    """The augmentation as it runs without Triton."""
 
     def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
         images = apply_draws(pixels if rows is None else pixels[rows], Draws.unpack(draws), self.size)
@@ -139,7 +139,7 @@ class BatchedAugment(Augment):
 
 
 class BatchedResize(Resize):
-    """The resizing as it runs where there is no Triton."""
+    """The resizing as it runs without Triton."""
 
     def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
         return self._resize(pixels if rows is None else pixels[rows])
@@ -193,7 +193,7 @@ def bench_feed(table: ImageTable, store: PixelStore, folder: Path, rounds: int, 
 
 
 def _rate(loader: Iterator[object], batches: int) -> float:
-    """Images per second, after the first batch (starting workers is not feeding)."""
+    """Images per second, after the first batch (the start of the workers is not counted)."""
     next(loader)
     start = time.perf_counter()
     for _ in range(batches):
@@ -246,7 +246,7 @@ def open_loader(store: PixelStore, transform: Transform, place: str) -> Loader:
 
 
 def bench_transforms(loaders: dict[str, Loader], rounds: int, steps: int) -> list[Result]:
-    """Batches per second without a network: the Triton programs, against batched operations of torch."""
+    """Batches per second without a network: the Triton programs, against batched torch operations."""
 
     def run(loader: Loader) -> float:
         batches = _repeat(loader)
@@ -313,7 +313,7 @@ def unpack(table: ImageTable, folder: Path) -> Path:
 
 
 def describe_machine(load_before: float) -> str:
-    """What the figures were seen on; a load near the number of cores or above it makes them doubtful."""
+    """The machine measured on; a load near or above the number of cores makes the figures unreliable."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     load = f"load {load_before:.1f} before and {os.getloadavg()[0]:.1f} after"
     return f"{platform.machine()}, {os.cpu_count()} cores, {load}, {device}, torch {torch.__version__}"
@@ -330,7 +330,7 @@ def report(results: list[Result], machine: str, out: Path) -> None:
 
 
 def save(results: list[Result], machine: str, path: Path) -> None:
-    """Part by part, each with the machine it was seen on; parts that were not measured now stay as they are."""
+    """Part by part, each with the machine it was measured on; parts not measured now are kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = json.loads(path.read_text()) if path.exists() else {}
     for part in sorted({result.part for result in results}):

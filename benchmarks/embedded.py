@@ -2,13 +2,13 @@
 
     python -m benchmarks.embedded                                # every registered method
     python -m benchmarks.embedded --methods jigen rsc --epochs 3 --out elsewhere   # a quick look
-    python -m benchmarks.embedded --page                         # only write the page anew, from what was measured
+    python -m benchmarks.embedded --page                         # only rewrite the page from saved measurements
 
-With few cores, one process for each and OMP_NUM_THREADS=1, with a share of the --methods each, is quickest.
+With few cores, it is fastest to run one process per core with OMP_NUM_THREADS=1 and a share of the --methods each.
 
-Runs lie below --runs under the hash of their config: finished ones are taken as they are, stopped ones go on. The bar
-is a method's mean accuracy on source validation, at most three points below ERM's. The target's accuracy, at the epoch
-that source validation chose, stands in a column of its own and decides nothing.
+Runs are stored below --runs under the hash of their config: finished ones are reused, interrupted ones are resumed. The
+bar is a method's mean accuracy on source validation, at most three points below ERM's. Target accuracy, at the epoch
+that source validation chose, is shown in a separate column and decides nothing.
 
 Writes embedded.json and README.md into --out (results/methods); the page also holds the tables of benchmarks.methods.
 """
@@ -45,7 +45,7 @@ RESIDUAL = ("model.name=resnet18", "data.parameters.ratio=random", "data.paramet
 @dataclass(frozen=True)
 class Variant:
     """A way to use a method. beside: the name of the one it is compared with.   rule: which model counts.
-    bar: whether it is asked to come near ERM at home.
+    bar: whether it has to be close to ERM on source validation.
     """
 
     method: str
@@ -56,7 +56,7 @@ class Variant:
     bar: bool = True
 
 
-# Beside every registered method as it is; a name that is a method's own replaces that.
+# In addition to every registered method with its defaults; an entry with a method's own name replaces it.
 SPECIAL = {
     "stablenet": Variant("stablenet", note="preset recommended", bar=False),
     "stablenet paper": Variant("stablenet", ("method.parameters.preset=paper",), note="preset paper"),
@@ -83,9 +83,9 @@ def make_config(variant: Variant, seed: int, epochs: int | None) -> RunConfig:
 
 
 def measure(run: Run, rule: str, device: str) -> dict[str, Any]:
-    """Accuracies in per cent, on source validation and on the target, of the model the rule takes, as it predicts.
+    """Accuracies in per cent, on source validation and on the target, of the model the rule selects, as it predicts.
 
-    In training, D-SAM judges a validation image without the module of its own background, which is another question.
+    In training, D-SAM validates an image without the module of its own background, which is a different question.
     """
     validation, target = evaluate_run(run, rule=rule, parts=("validation", "test"), device=device)
     return {
@@ -98,7 +98,7 @@ def measure(run: Run, rule: str, device: str) -> dict[str, Any]:
 
 
 def train_all(options: argparse.Namespace) -> dict[str, Any]:
-    """Each variant's figures per seed; a method that refuses the data is kept with its reason."""
+    """Each variant's figures per seed; a method that cannot use the data is listed with the reason."""
     found: dict[str, Any] = {}
     runtime = Runtime(runs=options.runs, device=options.device, resume=True)
     for name, variant in list_variants(options.methods).items():
@@ -147,25 +147,26 @@ def spread(each: dict[str, Any], column: str) -> str:
     return spread_values([seed[column] for seed in each["seeds"]])
 
 
-INTRODUCTION = """# The methods side by side
+INTRODUCTION = """# Comparison of the methods
 
 ## Do they learn?
 
 The embedded digits with a dominant ratio of 0.9 (`--recipe {recipe}`), every method with the settings of its
-recipe; mean ± sample standard deviation over {seeds} seeds. Source validation is the accuracy on 130 images held
-out of the training backgrounds, of the model as it predicts, at the epoch that the method's own validation chose. The
-bar: at most {bar:g} points below ERM; a method that cannot learn is broken. It is not asked of `recommended`, which
-is made to do without the background: that alone tells nine of ten of these images.
+recipe; mean ± sample standard deviation over {seeds} seeds. Source validation is the accuracy on 130 held-out images
+of the training backgrounds, for the model as it predicts, at the epoch that the method's own validation chose. The
+bar: at most {bar:g} points below ERM; a method that cannot learn is broken. The bar does not apply to `recommended`,
+which is designed to ignore the background: the background alone predicts nine of ten of these labels.
 
-The target column is the test accuracy of the epoch, or of the averaged weights, that source validation chose. No
-selection reads it, the rates are those of ERM's recipe, and 500 small images on a few splits rank no methods.
+The target column is the test accuracy at the epoch, or of the averaged weights, that source validation chose. It is not
+used for selection, the learning rates are those of ERM's recipe, and 500 small images on a few splits cannot rank
+methods.
 
 Made by `python -m benchmarks.embedded`.
 """
 
 
 def write_page(out: Path) -> None:
-    """README.md from the figures and tables that lie beside it."""
+    """README.md from the figures and tables next to it."""
     found = json.loads((out / "embedded.json").read_text())
     seeds = max(len(each["seeds"]) for each in found.values() if "seeds" in each)
     lines = [
@@ -176,9 +177,9 @@ def write_page(out: Path) -> None:
         "",
         "## What does a step cost?",
         "",
-        "Made by `python -m benchmarks.methods` (on the CPU with `--rounds 30`), which also says how it measures. The",
-        "rows of StableNet on the GPU were measured before `recommended` had offsets, which add a regression before",
-        "the first epoch and a sum to every step.",
+        "Made by `python -m benchmarks.methods` (on the CPU with `--rounds 30`), which also describes the procedure.",
+        "The StableNet rows on the GPU were measured before `recommended` had offsets, which add a regression before",
+        "the first epoch and an addition to every step.",
     ]
     for path in sorted(out.glob("speed-*.md")):
         lines += ["", f"### {path.stem.removeprefix('speed-')}", "", path.read_text().rstrip()]
@@ -203,7 +204,7 @@ def main() -> None:
     figures = options.out / "embedded.json"
     if not options.page:
         found = train_all(options)
-        # Several processes may each train some of the methods: what another wrote meanwhile stays.
+        # Several processes may each train some of the methods: keep what another one wrote in the meantime.
         old = json.loads(figures.read_text()) if options.methods and figures.exists() else {}
         joined = {**old, **found}
         ordered = {name: joined[name] for name in list_variants([]) if name in joined}

@@ -1,4 +1,4 @@
-"""What stands in `results/` about trained networks: records packed and unpacked, the weights by context, figures.
+"""The evidence in `results/` on trained networks: packed records, weights by context, figures.
 
     python -m benchmarks.evidence pack runs results/mnist-m/records.jsonl.gz
     python -m benchmarks.evidence unpack results/mnist-m/records.jsonl.gz runs
@@ -8,7 +8,7 @@
     python -m benchmarks.evidence figure results/pacs/flexible-5.toml runs docs/pictures/pacs.png --root DATA
 
 A packed run is its config, status, records, evaluations and timing; its split and its networks are not kept: `stablenet
-train` with the config makes the same split again, and the same network on the same machine.
+train` with the config reproduces the split, and the network on the same machine.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ KEPT = ("config.json", "status.json", "records.jsonl", "evaluation.jsonl", "timi
 
 
 def pack(runs: Path, out: Path) -> None:
-    """One line a run, its files as text."""
+    """One line per run, its files as text."""
     out.parent.mkdir(parents=True, exist_ok=True)
     folders = sorted(path.parent for path in runs.glob("*/config.json"))
-    with gzip.GzipFile(out, "wb", mtime=0) as file:  # no time: the same runs give the same bytes
+    with gzip.GzipFile(out, "wb", mtime=0) as file:  # no timestamp: the same runs give the same bytes
         for folder in folders:
             texts = {name: (folder / name).read_text() for name in KEPT if (folder / name).exists()}
             file.write((json.dumps({"folder": folder.name, "files": texts}) + "\n").encode())
@@ -49,7 +49,7 @@ def unpack(packed: Path, runs: Path) -> None:
 
 
 def show_paired(name: str, runs: Path, columns: list[str], seeds: list[int], root: Path | None) -> None:
-    """Every method of a table beside plain training, on the seeds both have."""
+    """Every method of a table compared with plain training, on their common seeds."""
     from stablenet.bench import collect, find_table
 
     result = collect(find_table(name), runs, seeds=seeds, root=root)
@@ -65,7 +65,7 @@ def show_paired(name: str, runs: Path, columns: list[str], seeds: list[int], roo
 
 
 def tell_difference(ours: Any, plain: Any) -> str:
-    """Columns of one comparison, of the seeds that both cells have."""
+    """Columns of one comparison, on the common seeds of both cells."""
     versus = ours.versus
     interval = "" if versus.low is None else f" [{versus.low:+.2f}, {versus.high:+.2f}]"
     sides = (spread([v.value for v in cell.values if v.seed in versus.seeds]) for cell in (plain, ours))
@@ -80,7 +80,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def open_session(recipe: str, seed: int, root: Path | None, settings: list[str], with_target: bool = False) -> Any:
-    """A StableNet run of the recipe, ready to start, on the processor."""
+    """A StableNet run of the recipe, ready to start, on the CPU."""
     from stablenet.engine.assemble import assemble_config
     from stablenet.engine.devices import start_fabric
     from stablenet.engine.folder import RunFolder
@@ -127,7 +127,7 @@ def show_weights(recipe: str, seeds: list[int], root: Path | None, settings: lis
 
 
 def draw(name: str, runs: Path, out: Path, seeds: list[int], root: Path | None) -> None:
-    """Accuracy of a table's columns, and every seed's difference to plain training."""
+    """Accuracy of a table's columns, and every seed's difference from plain training."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -1,10 +1,10 @@
-"""What exact HSIC costs beside its Fourier estimate, against the number of samples: the paper's reason for the latter.
+"""Cost of exact HSIC compared with its Fourier estimate, by number of samples: the paper's reason for the latter.
 
     python -m benchmarks.hsic            # results/hsic/README.md, cost.json and docs/pictures/hsic-cost.png
 
-Both sides solve the same weight problem with the same solver, 20 steps, on one thread of the CPU, the kernels or
-functions included; they are timed in turn, by the seconds that the process itself was given. The second table tells how
-near the estimate's weights come to the exact ones.
+Both sides solve the same weight problem with the same solver, 20 steps, on one CPU thread, kernels or functions
+included; they are timed in alternation, in CPU seconds of the process. The second table shows how close the estimate's
+weights are to the exact ones.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from stablenet.weighting.problem import solve_problem
 
 FEATURES, FUNCTIONS, STEPS = 64, 5, 20
 SIZES = (32, 64, 128, 256, 512, 1024)
-FURTHER = (2048, 4096)  # for the estimate alone
+FURTHER = (2048, 4096)  # only for the estimate
 AGREEMENT_ROWS, AGREEMENT_FEATURES, AGREEMENT_FUNCTIONS, DRAWS = 128, 8, (1, 5, 20, 100), 10
 SETTINGS = HSICSettings(steps=STEPS).solver()
 PAGE = f"""# What exact HSIC costs
 
-`python -m benchmarks.hsic` measures the weight problem with the exact HSIC of every feature pair (method `hsic`) beside
-its estimate by random Fourier features (q = {FUNCTIONS}): m = {FEATURES} features, {STEPS} steps of the same solver,
-kernels or functions included. Medians of CPU time, taken in turn in one run on one thread
-({{environment}}); other work shared the machine and its caches, so read the ratios and the growth.
+`python -m benchmarks.hsic` measures the weight problem with the exact HSIC of every feature pair (method `hsic`) and
+with its estimate by random Fourier features (q = {FUNCTIONS}): m = {FEATURES} features, {STEPS} steps of the same
+solver, kernels or functions included. Medians of CPU time, measured in alternation in one run on one thread
+({{environment}}). Other jobs shared the machine and its caches, so look at the ratios and the growth.
 
-![Seconds of a solve against the number of samples](../../docs/pictures/hsic-cost.png)
+![Seconds per solve against the number of samples](../../docs/pictures/hsic-cost.png)
 
 | samples n | exact HSIC, ms | Fourier, ms | ratio | exact: kernel matrices, MiB | Fourier: features, MiB |
 |---|---|---|---|---|---|
 {{cost}}
 
-Between the two largest sizes the exact time grows as n^{{exact_growth:.1f}}, the estimate's as
+Between the two largest sizes, the exact time grows as n^{{exact_growth:.1f}}, the estimate's as
 n^{{fourier_growth:.1f}}; the exact kernel matrices grow as n², the estimate's features as n.
 
-How near the weights come (n = {AGREEMENT_ROWS}, m = {AGREEMENT_FEATURES}; {DRAWS} draws of the functions, mean ±
-standard deviation; an exact weight lies {{spread:.3f}} from one on average):
+How close the weights are (n = {AGREEMENT_ROWS}, m = {AGREEMENT_FEATURES}; {DRAWS} draws of the functions, mean ±
+standard deviation; exact weights differ from one by {{spread:.3f}} on average):
 
 | functions per feature q | mean distance of a weight from the exact one | correlation |
 |---|---|---|
 {{near}}
 
-The paper's other failed alternatives, mutual information and disentanglement by variational autoencoders, are left out
-on purpose: the paper gives no working form of either to compare with.
+The paper's other failed alternatives, mutual information and disentanglement with variational autoencoders, are left
+out on purpose: the paper gives no working form of either to compare with.
 """
 
 

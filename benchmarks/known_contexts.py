@@ -1,9 +1,9 @@
-"""A method that is told every sample's context: how much weights could win if they knew it.
+"""A method that knows every sample's context: how much weights could gain from it.
 
-StableNet has to guess contexts from shallow features. This one reads them (a background, a domain), so that its
-figures tell what re-weighting can do on the same samples with the same network and schedule. It gives every context
-of a class the same total weight, or makes context and label independent, as StableNet's own solve would if the features
-were the contexts. It is named in the tables of `results/` and no part of the package.
+StableNet has to infer contexts from shallow features. This method reads them (a background, a domain), so its figures
+show what reweighting can achieve on the same samples with the same network and schedule. It gives every context of a
+class the same total weight, or makes context and label independent, as StableNet's own solver would if the features
+were the contexts. It is used in the tables of `results/` and is not part of the package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stablenet.weighting.dataset import RECOMMENDED_OVERRIDES
 @dataclass(frozen=True, kw_only=True)
 class KnownContextsSettings:
     """aim: every context of a class weighs the same, or context and label become independent.
-    penalty: with aim="independence", that of uneven weights; the least makes them as independent as they can be.
+    penalty: with aim="independence", the penalty on unequal weights; the smallest gives the most independence.
     ramp: share of the epochs over which weights grow from ones, as StableNet's do.
     """
 
@@ -97,7 +97,7 @@ class BalancedJudge(EpochJudge):
 
 
 def balance(y: Tensor, context: Tensor) -> Tensor:
-    """Weights (n,) that give every context of a class the same total, and every class its number."""
+    """Weights (n,) that give every context of a class the same total, and preserve the class totals."""
     cells, cell = torch.stack([y, context]).unique(dim=1, return_inverse=True)
     in_cell = torch.bincount(cell, minlength=cells.shape[1])
     contexts, in_class = torch.bincount(cells[0]), torch.bincount(y)

@@ -4,11 +4,11 @@
     python -m benchmarks.methods --network resnet18           # ResNet-18, 64 pixels, on the CPU
     python -m benchmarks.methods --device cuda                # ResNet-18, 224 pixels, bf16, on a GPU
 
-Images are made up: no data is needed. All methods have the same batch on the device; a step is what the engine does
-with it: loss, backward pass, optimiser. Methods take turns, a few steps each, in an order that rotates; the cost is the
-median over rounds of a method's time divided by ERM's of the same round. On a CPU the time is this process's own on one
-thread, which other load on the machine hardly touches; on a GPU it is the clock's. What a method does before an epoch
-(clusters, augmented domains, weights of the whole set) is told apart, for one epoch of the made-up set.
+Images are synthetic: no data is needed. All methods have the same batch on the device; a step is what the engine does
+with it: loss, backward pass, optimiser. Methods alternate, a few steps each, in a rotating order; the cost is the
+median over rounds of a method's time divided by ERM's in the same round. On a CPU it is the CPU time of this process on one
+thread, which other load hardly affects; on a GPU it is wall-clock time. What a method does before an epoch (clusters,
+augmented domains, whole-set weights) is reported separately, for one epoch of the synthetic set.
 
 Writes speed-<device>-<network>.json and .md into --out (results/methods) and prints the table.
 """
@@ -43,7 +43,7 @@ from stablenet.errors import UserError
 REFERENCE = "erm"
 BARS = {"focal": 1.02, "jigen": 1.3, "rsc": 2.8, "dg-mmld": 1.3}  # largest allowed cost
 CLASSES, DOMAINS = 7, 3
-EPOCHS, EPOCH = 30, 15  # of a made-up run, and the one that is timed
+EPOCHS, EPOCH = 30, 15  # of a synthetic run, and the one that is timed
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Case:
     note: str = ""
 
 
-# Methods that have more than one kind of step, or one that comes late; all others are timed as they are.
+# Methods with several kinds of steps, or with one that starts late; all others are timed as they are.
 SPECIAL = {
     "stablenet": Case("stablenet", epoch=0, note="preset recommended, weights of the whole set"),
     "stablenet batch": Case("stablenet", {"solve": "batch"}, note="preset recommended, weights of each batch"),
@@ -69,14 +69,14 @@ SPECIAL = {
 
 
 def list_cases(methods: list[str]) -> dict[str, Case]:
-    """ERM first, then every registered method, or those asked for."""
+    """ERM first, then every registered or requested method."""
     plain = {name: Case(name) for name in ALGORITHMS if name not in SPECIAL}
     every = {REFERENCE: Case(REFERENCE), **plain, **SPECIAL}
     return {name: case for name, case in every.items() if not methods or case.method in {*methods, REFERENCE}}
 
 
 class MadeUp(RunData):
-    """Random images in memory, of classes and domains in turn."""
+    """Random images in memory, cycling through classes and domains."""
 
     def open_part(self, part: str) -> Samples:
         rows, side = self.manifest.part(part), self._config.image_size
@@ -96,7 +96,7 @@ def make_rows(count: int) -> Manifest:
 
 
 def make_config(case: Case, options: argparse.Namespace) -> RunConfig:
-    """Equal for all methods but for the method itself."""
+    """The same for all methods, except the method itself."""
     values = assemble_config(
         settings=[
             f"data.image_size={options.image_size}",
@@ -125,7 +125,7 @@ class Contestant:
 
 
 class Clock:
-    """Seconds of a call: of this process on a CPU, of the clock on a GPU."""
+    """Seconds of a call: CPU time of this process on a CPU, wall-clock time on a GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -146,7 +146,7 @@ class Clock:
 def open_contestants(
     cases: dict[str, Case], options: argparse.Namespace, fabric: Any, folder: Path
 ) -> tuple[dict[str, Contestant], dict[str, str]]:
-    """Those who take the network, ready to step, and why the others do not."""
+    """The methods that support the network, ready to step, and why the others do not."""
     ready, refused = {}, {}
     clock = Clock(fabric.device)
     for name, case in cases.items():
@@ -174,7 +174,7 @@ def open_contestants(
 def time_steps(
     ready: dict[str, Contestant], options: argparse.Namespace, device: torch.device
 ) -> dict[str, list[float]]:
-    """Seconds per step of every contestant in every round, after a round that warms up."""
+    """Seconds per step of every contestant in every round, after a warm-up round."""
     clock, names = Clock(device), list(ready)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(options.rounds + 1):
@@ -227,7 +227,7 @@ def describe(options: argparse.Namespace, device: torch.device) -> dict[str, Any
 
 
 def note_approximation(name: str) -> str:
-    """Said wherever such a method is shown; a row may have a name that is no method's."""
+    """The note shown with such a method; a row's name need not be a method's name."""
     return "an approximation" if name in ALGORITHMS and ALGORITHMS[name].approximation else ""
 
 

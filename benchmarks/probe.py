@@ -4,9 +4,9 @@
       --set model.pretrained=data/resnet50-imagenet-caffe-fp16.safetensors
     python -m benchmarks.probe target --seeds 20,21,22,23,24 --root data …
 
-`hidden` looks at no target image: of every class one of its smaller source domains is hidden, drawn anew several times;
-heads learn from the rest and are tested on what was hidden. `target` learns from all source images of every seed's
-split and is tested on its target. The stronger a head's ridge, the less of the training images it can fit.
+`hidden` uses no target image: one of the smaller source domains of every class is hidden, in several draws; heads learn
+from the rest and are tested on the hidden images. `target` learns from all source images of every seed's split and is
+tested on its target. The stronger a head's ridge, the fewer training images it can fit.
 
 Reading features takes ten minutes for 2,600 images on one core, heads and weights about three for a draw or seed.
 """
@@ -66,7 +66,7 @@ def read_images(network: Any, batches: Iterable[Batch]) -> Images:
 
 
 def hide(y: Tensor, domain: Tensor, draw: int) -> Tensor:
-    """(n,) whether an image is hidden: of every class one of its domains, not the largest."""
+    """(n,) whether an image is hidden: one domain of every class, not the largest."""
     generator = torch.Generator().manual_seed(draw)
     hidden = torch.zeros_like(y, dtype=torch.bool)
     for label in y.unique():
@@ -128,7 +128,7 @@ def probe(source: Images, test: Images) -> Found:
 
 
 def show(results: list[Found]) -> None:
-    """Means over draws or seeds; behind ±, the sample standard deviation of the paired differences."""
+    """Means over draws or seeds; after ±, the sample standard deviation of the paired differences."""
     print("| weights or offsets | " + " | ".join(f"ridge {ridge:g}" for ridge in RIDGES) + " |")
     print("|---" * (len(RIDGES) + 1) + "|")
     for name in dict.fromkeys(name for name, _ in results[0]):

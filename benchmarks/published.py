@@ -1,4 +1,4 @@
-"""What the authors' published code computes for one batch, written anew from its description, by autograd.
+"""What the authors' published code computes for one batch, reimplemented from its description, with autograd.
 
 It serves two purposes: the test of the preset `published`, and the slow side of the speed comparison.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass
 class Table:
-    """The global table: rows of averaged features and of averaged logits."""
+    """The global memory: rows of averaged features and of averaged logits."""
 
     features: Tensor  # (rows, m)
     logits: Tensor  # (rows,)
@@ -40,7 +40,7 @@ def balance_loss(channels: Tensor, p: Tensor) -> Tensor:
 
 
 def learn_weights(features: Tensor, table: Table, draw, *, steps: int = 20, rate: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Logits and weights p (summing to 1) of a batch (B, m).   draw() gives (omega, phase), anew at every step."""
+    """Logits and weights p (summing to 1) of a batch (B, m).   draw() gives new (omega, phase) at every step."""
     logits = torch.zeros(len(features), device=features.device, requires_grad=True)
     optimizer = torch.optim.SGD([logits], lr=rate, momentum=0.9)
     rows = torch.cat([features.detach(), table.features])

@@ -1,4 +1,4 @@
-"""Tables: how long a fit takes, and what it is worth in environments it never saw.
+"""Tabular data: how long a fit takes, and what it gains in unseen environments.
 
     python benchmarks/tables.py speed [--rows 10000 100000 1000000]      bars: 10,000 × 50 in 10 s; 1,000,000 × 50 in
                                                                          600 s and 4 GiB on two cores; linear in rows
@@ -78,7 +78,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure_speed(options: argparse.Namespace) -> None:
-    """Every size in a process of its own, so that the peak memory is its own."""
+    """Every size in its own process, to measure its own peak memory."""
     found = []
     for rows in options.rows:
         command = [sys.executable, __file__, "one-fit", "--rows", str(rows), "--threads", str(options.threads)]
@@ -147,7 +147,7 @@ def describe_machine(threads: int) -> dict[str, Any]:
 
 
 def regressors(seed: int) -> dict[str, Any]:
-    """All end in ordinary least squares but for Lasso and ridge, which choose their penalty by cross-validation."""
+    """All end in ordinary least squares except Lasso and ridge, which choose their penalty by cross-validation."""
     return {
         "OLS": LinearRegression(),
         "Lasso": LassoCV(random_state=seed),
@@ -212,7 +212,7 @@ def error_rate(predicted: Any, y: Any) -> float:
 
 
 def describe_fit(model: Any) -> dict[str, float]:
-    """The weights' effective sample size and what they left of the dependence; the coefficient of V_b."""
+    """The weights' effective sample size and the remaining dependence; the coefficient of V_b."""
     inner = getattr(model, "best_estimator_", getattr(model, "estimator_", model))
     told = {"last_coefficient": float(np.ravel(inner.coef_)[-1])}
     if hasattr(model, "ess_"):
@@ -225,7 +225,7 @@ def describe_fit(model: Any) -> dict[str, float]:
 
 
 def compare_bikes(options: argparse.Namespace) -> None:
-    """Hourly bicycle hire in one city and year; the seasons are the environments.
+    """Hourly bicycle rentals in one city and year; the seasons are the environments.
 
     Train on one season, test on the three others; then train on three, test on the fourth.
     """

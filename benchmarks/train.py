@@ -4,9 +4,9 @@
     python -m benchmarks.train --device cuda        # the demo's and ResNet-18 at 224 pixels, on a GPU
     python -m benchmarks.train --device cuda --small    # the demo's alone
 
-Epochs of all contestants alternate, so that a machine that slows down slows all; a ratio is the median over rounds.
-Everything a run does is timed: data, augmentation, training, validation, records, checkpoints. What the engine writes
-behind the training is waited for after the clock is stopped, so that it burdens nobody else's epoch.
+Epochs of all contestants alternate, so that a slowdown of the machine affects all of them; a ratio is the median over
+rounds. Everything a run does is timed: data, augmentation, training, validation, records, checkpoints. Background
+writes of the engine are awaited after the clock is stopped, so that they do not slow down another contestant's epoch.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ LEAST_OF_BARE, MOST_OF_BARE = 0.97, 0.85
 
 @dataclass(frozen=True)
 class Case:
-    """A training to time. most: the largest allowed StableNet ÷ ERM.   of_bare: methods held against the bare loop."""
+    """A training to time. most: the largest allowed StableNet ÷ ERM.   of_bare: methods compared with the bare loop."""
 
     name: str
     settings: tuple[str, ...]
     recipe: str
     most: float
-    made: int = 0  # images made up in memory, in place of the recipe's
+    made: int = 0  # synthetic images in memory, instead of the recipe's
     of_bare: tuple[str, ...] = ()
 
 
 DEMO_CPU = Case("demo, paper's CNN, 28 px, cpu", (), "embedded-dr0.9", 1.25)
-# Whole steps are replayed there, but not those that solve for each batch: their reference is twice as quick.
+# Whole steps are replayed there, but not those that solve for each batch: their reference is twice as fast.
 BY_BATCH = ("stablenet batch", "stablenet paper")
 DEMO_GPU = Case(
     "paper's CNN, 28 px, cuda", ("train.batch_size=128",), "embedded-dr0.9", 1.25, made=16384, of_bare=BY_BATCH
@@ -85,7 +85,7 @@ class MadeUp(RunData):
 
 
 def make_rows(count: int) -> Manifest:
-    """A split of made-up images: one in sixteen for validation."""
+    """A split of synthetic images: one in sixteen for validation."""
     rows = pd.DataFrame({"id": [f"{k:06d}" for k in range(count)], "label": [k % 7 for k in range(count)], "domain": 0})
     rows["part"] = ["validation" if k % 16 == 0 else "train" for k in range(count)]
     return Manifest("made-up", "none", {}, 0, tuple("abcdefg"), ("all",), rows)
@@ -94,7 +94,7 @@ def make_rows(count: int) -> Manifest:
 @dataclass(frozen=True)
 class Contestant:
     """train: an epoch of that number, returns how many images it trained on.   rest: what is not timed.
-    share: seconds an epoch bears of what is done once a run: the solve for the whole training set.
+    share: seconds charged to an epoch for what is done once per run: the whole-set solve.
     """
 
     train: Callable[[int], int]
@@ -103,7 +103,7 @@ class Contestant:
 
 
 def open_contestants(case: Case, device: str, folder: Path) -> dict[str, Contestant]:
-    """Everybody who trains, by name."""
+    """All contestants, by name."""
     contestants: dict[str, Contestant] = {}
     fabric = start_fabric(device, "auto")
     for name, (method, parameters) in METHODS.items():
@@ -173,7 +173,7 @@ def open_bare(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Cont
 
 
 def time_epochs(contestants: dict[str, Contestant], rounds: int, device: str) -> dict[str, list[float]]:
-    """Seconds per image of every contestant in every round; a first round warms up."""
+    """Seconds per image of every contestant in every round, after a warm-up round."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, contestant in contestants.items():

@@ -1,12 +1,12 @@
-"""Do weights and offsets find what is stable? Made-up samples under selection bias, where the truth is known.
+"""Do weights and offsets find what is stable? Synthetic samples under selection bias, where the truth is known.
 
     python -m benchmarks.truth                 # results/truth/README.md and truth.json, ten minutes on one core
     python -m benchmarks.truth --seeds 1       # a quick look; write it elsewhere with --out
 
-Five classes; ten stable features that tell the class badly, ten of the context that tell it well, ten of noise. In
-training the context is the class's own with the given strength, at test any context comes with any class. Linear: the
-context shifts its features; non-linear: it scales them, so that no mean knows of it. A small network is trained
-plainly, with weights and offsets, and, as what could be reached, without the context's features.
+Five classes; ten stable features that predict the class poorly, ten context features that predict it well, ten of
+noise. In training, a class is in its own context with the given strength; at test, any context occurs with any class.
+Linear: the context shifts its features; non-linear: it scales them, so that their means do not reveal it. A small
+network is trained plainly, with weights and offsets, and, to show what is achievable, without the context features.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ STABLE_NOISE, CONTEXT_NOISE, SCALE = 2.0, 0.7, 0.8
 HIDDEN, STEPS, RATE, DECAY = 32, 200, 1e-2, 1e-3
 PAGE = """# Do weights and offsets find what is stable?
 
-`python -m benchmarks.truth`: made-up samples, 4,000 for training and 4,000 at test, {seeds} seeds, mean ± sample
-standard deviation. Ten stable features tell five classes badly, ten of the context tell them well as long as the
-context is the class's own, ten are noise. At test any context comes with any class. A network of one hidden layer is
-trained plainly, with weights, with offsets or, as `recommended` does it, with weights and half the offsets; what it
-reaches without the context's features is what could be reached.
+`python -m benchmarks.truth`: synthetic samples, 4,000 for training and 4,000 at test, {seeds} seeds, mean ± sample
+standard deviation. Ten stable features predict five classes poorly, ten context features predict them well as long as
+each class is in its own context, and ten are noise. At test, any context occurs with any class. A network with one
+hidden layer is trained plainly, with weights, with offsets or, as in `recommended`, with weights and half the offsets;
+its accuracy without the context features shows what is achievable.
 
-- Weights and offsets from features that see the context and not the class, as the shallow layers of a network do, win
-  back a part of what plain training loses, the more the stronger the bias, and lose nothing without bias (0.2).
-- Where the context only scales its features, offsets and weights from the features as they are find nothing: for
-  weights Fourier functions help. The pooled features of a network hold deviations beside means, so that scale shows.
-- **Weights and offsets that see the stable features too remove these as well**, since they cannot know which is which.
-  That is why `recommended` looks at shallow layers, before training.
-- Making all features independent of each other, the paper's pairs, hardly raises the samples in other contexts, and
-  costs effective samples.
+- Weights and offsets computed from features that show the context and not the class, like the shallow layers of a
+  network, recover part of what plain training loses, more so the stronger the bias, and lose nothing without bias
+  (0.2).
+- If the context only scales its features, offsets and weights from the raw features find nothing; for
+  weights, Fourier functions help. The pooled features of a network include standard deviations, so scale is visible.
+- **Weights and offsets that see the stable features remove these as well**, because they cannot know which is which.
+  That is why `recommended` uses shallow layers, before training.
+- Making all features independent of each other (the paper's pairs) hardly raises the weights of samples in other
+  contexts, and reduces the effective sample size.
 
 {tables}"""
 
@@ -66,7 +67,7 @@ class World:
         self._looks = self._normal(2, CLASSES, WIDTH)
 
     def draw(self, count: int, strength: float) -> Samples:
-        """strength: share of samples in their class's own context; the others are in any other one."""
+        """strength: share of samples in their class's own context; the rest are in any other."""
         y = torch.randint(CLASSES, (count,), generator=self._generator)
         other = (y + torch.randint(1, CLASSES, (count,), generator=self._generator)) % CLASSES
         own = torch.rand(count, generator=self._generator) < strength
@@ -82,9 +83,9 @@ class World:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to train. first: weights and offsets look at the features from here on: at those of context and noise, as
-    shallow layers of a network do, or with 0 at the stable ones too, as deep ones do.
-    functions: Fourier functions of the weights, None for even ones.   offset: how much of the offsets is added.
+    """A way to train. first: weights and offsets look at the features from here on: at those of context and noise, like
+    shallow layers of a network, or, with 0, also at the stable ones, like deep layers.
+    functions: Fourier functions of the weights, None for equal weights.   offset: how much of the offsets is added.
     """
 
     first: int = WIDTH
@@ -152,7 +153,7 @@ class Found:
 
 
 def run(kind: str, strength: float, seed: int) -> dict[str, Found]:
-    """Every way to train on one made-up set."""
+    """Every way to train on one synthetic set."""
     world = World(kind, seed)
     train, test = world.draw(TRAIN, strength), world.draw(TEST, 1 / CLASSES)
     scale = train.x.std(0)

@@ -1,9 +1,9 @@
 """Speed and memory of the weighting: ratios measured in one run.
 
-    python -m benchmarks.weighting            # everything this machine can do; results/weighting/
+    python -m benchmarks.weighting            # everything this machine supports; results/weighting/
 
-Each figure is the median of repeated timings, the two sides of a ratio taken in turn. Writes cpu.md and cpu.json, or
-gpu.md and gpu.json where a CUDA device is there, and the growth curves as a picture.
+Each figure is the median of repeated timings, the two sides of a ratio in alternation. Writes cpu.md and cpu.json, or
+gpu.md and gpu.json if there is a CUDA device, and the scaling curves as a figure.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def measure_growth(device: str, repeats: int) -> dict[str, list[tuple[int, float
 
 
 def judge_growth(curves: dict[str, list[tuple[int, float]]], device: str, repeats: int) -> list[Row]:
-    """The time of an inner step may grow at most as its size does; that of a whole call is told beside it."""
+    """The time of an inner step may grow at most as its size does; that of a whole call is also reported."""
     rows = []
     for name, points in curves.items():
         first, last = points[0][0], points[-1][0]
@@ -215,7 +215,7 @@ def time_of_step(m: int, q: int, device: str, repeats: int) -> float:
 
 
 def in_turn(calls_of: list[Callable[[], object]], repeats: int, calls: int | list[int] = 1) -> list[float]:
-    """Median seconds of a call of each, measured in turn, some calls at a time, after two warm-up rounds."""
+    """Median seconds of a call of each, measured in alternation, a few calls at a time, after two warm-up rounds."""
     times: list[list[float]] = [[] for _ in calls_of]
     counts = [calls] * len(calls_of) if isinstance(calls, int) else calls
     for repeat in range(repeats + 2):

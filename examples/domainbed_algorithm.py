@@ -1,4 +1,4 @@
-"""DomainBed: the calls its training script makes, with StableNet as the algorithm.
+"""DomainBed: the calls of its training script, with StableNet as the algorithm.
 
 `python examples/domainbed_algorithm.py`
 """
@@ -15,7 +15,7 @@ def train(steps: int = 3) -> list[float]:
     algorithm.train()
     losses = []
     for _ in range(steps):
-        minibatches = [(torch.rand(8, 3, 28, 28), torch.arange(8) % 2) for _ in range(3)]  # one of each domain
+        minibatches = [(torch.rand(8, 3, 28, 28), torch.arange(8) % 2) for _ in range(3)]  # one per domain
         losses.append(algorithm.update(minibatches, None)["loss"])
     algorithm.eval()
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """Hugging Face Trainer: the criterion as its `compute_loss_func`. `python examples/huggingface_trainer.py`
 
-The Trainer's checkpoints hold the model alone; a resumed run starts with an empty memory, which fills in one batch.
+The Trainer's checkpoints contain only the model; a resumed run starts with an empty memory, which fills in one batch.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""Lightning, with a module that knows nothing of weights: a callback puts them in, and logs what they do.
+"""Lightning, with an unmodified module: a callback adds the weights and logs their diagnostics.
 
 `python -m examples.lightning_callback`
 """

@@ -1,4 +1,4 @@
-"""Lightning, in a module of one's own: the criterion is a submodule, so checkpoints hold its memory.
+"""Lightning, in your own module: the criterion is a submodule, so checkpoints include its memory.
 
 `python -m examples.lightning_module`
 """

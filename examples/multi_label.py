@@ -1,4 +1,4 @@
-"""Several labels at once: binary cross-entropy, features against all of them. `python examples/multi_label.py`"""
+"""Multi-label classification: binary cross-entropy, features against all labels. `python examples/multi_label.py`"""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ def train(steps: int = 30) -> list[float]:
     criterion = StableCriterion(model, taps=["1"], loss="multi-label", seed=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     x = torch.randn(64, 6)
-    y = x[:, :3] > 0  # (64, 3): any number of them may hold
+    y = x[:, :3] > 0  # (64, 3): any number of labels may be true
     losses = []
     for _ in range(steps):
         loss = criterion(model(x), y)

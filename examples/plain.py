@@ -1,4 +1,4 @@
-"""Plain PyTorch: one criterion in the place of `nn.CrossEntropyLoss`. `python examples/plain.py`"""
+"""Plain PyTorch: a drop-in replacement for `nn.CrossEntropyLoss`. `python examples/plain.py`"""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A number as the target: squared error, features against the target itself. `python examples/regression.py`"""
+"""Regression: squared error, features against the target itself. `python examples/regression.py`"""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Several taps, and a checkpoint that goes on exactly. `python examples/several_taps.py`"""
+"""Several taps, and a checkpoint from which training resumes exactly. `python examples/several_taps.py`"""
 
 import torch
 from torchvision.models import resnet18

@@ -1,10 +1,11 @@
-"""Weights doing their work on a problem one can see: `python examples/toy.py [picture.png]`.
+"""Sample weights on a two-dimensional toy problem: `python examples/toy.py [picture.png]`.
 
-Two classes differ in shape (across) and, in nine training samples of ten, in context (upwards). Plain logistic
-regression leans on the context, which is the cleaner signal. The weights come from the context alone, as an early layer
-of a network would show it, made independent of the label (preset `recommended`); they raise the samples whose context
-disagrees with their class, and the same model, weighted, decides by shape. Prints accuracies where the context means
-nothing and where it misleads, over ten seeds; and the paper's own pairs, features with each other, for comparison.
+Two classes differ in shape (x-axis) and, in nine training samples of ten, in context (y-axis). Plain logistic
+regression relies on the context, which is less noisy. The weights make the context, as an early layer of a network
+would show it, independent of the label (preset `recommended`). They upweight the samples whose context disagrees with
+their class, and the same model, fitted with weights, relies on the shape. Prints accuracies where the context is
+uninformative and where it misleads, over ten seeds; and, for comparison, those of the paper's pairs, features against
+each other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ RATIO = 0.9  # share of training samples whose context agrees with their class
 
 
 def draw(n: int, ratio: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Features (n, 2): shape, then context.   labels (n,) of ±1.   agrees (n,): whether the context does."""
+    """Features (n, 2): shape, then context.   labels (n,) of ±1.   agrees (n,): whether the context agrees."""
     g = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 2, (n,), generator=g) * 2 - 1
     agrees = torch.rand(n, generator=g) < ratio
@@ -48,7 +49,7 @@ def fit_logistic(x: Tensor, labels: Tensor, w: Tensor) -> Tensor:
 
 
 def learn_weights(x: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Weights from the context against the label, and from shape and context against each other."""
+    """Weights that make context and label independent, and weights that make shape and context independent."""
     classes = labels.clamp_min(0)
     against_label = solve_dataset(x[:, 1:], classes, num_functions=5, seed=seed)
     against_each_other = solve_dataset(x, classes, pairs="features", num_functions=5, seed=seed)

@@ -73,9 +73,9 @@ def list_methods() -> str:
         "# Methods",
         "",
         "All methods run in the same loop, on the same splits, with the same selection; `stablenet list methods` "
-        "prints this list. Those marked * learn from domain labels, which StableNet and most others do without; † is "
-        "an approximation. What a method here does otherwise than its paper or its published code stands on its page "
-        "under *Departures*.",
+        "prints this list. Methods marked * use domain labels, which StableNet and most others do not need; † marks "
+        "an approximation. Deviations from a method's paper or published code are listed on its page, under "
+        "*Departures*.",
         "",
         "| method | what |",
         "|---|---|",
@@ -86,7 +86,7 @@ def list_methods() -> str:
         lines.append(f"| [{name}]({name}.md){marks} | {escape(kind.title)} |")
     lines += [
         "",
-        "The StableNet paper's other failed alternatives, mutual information and disentanglement by variational "
+        "The StableNet paper's other failed alternatives, mutual information and disentanglement with variational "
         "autoencoders, are left out on purpose: the paper gives no working form of either.",
     ]
     return "\n".join(lines) + "\n"
@@ -109,22 +109,22 @@ def describe_method(name: str) -> str:
     lines += ["## Try it", "", "```bash", TRY.format(name) + MORE.get(name, ""), "```", ""]
     notes = [note for note in _recipe_notes() if _is_about(note, kind.__name__, name)]
     if notes:
-        lines += ["Choices of the recipes for it, where its sources are silent or made for something else:", ""]
+        lines += ["Choices in the recipes where its paper and code are silent or were designed for other data:", ""]
         lines += [f"- {escape(note)}" for note in notes]
     return "\n".join(lines) + "\n"
 
 
 def _say_elsewhere(name: str) -> str:
-    """What stands under the heading where a docstring has no departures of its own."""
+    """The text under the heading if the docstring lists no departures."""
     from stablenet.algorithms import ALGORITHMS
 
     if ALGORITHMS[name].approximation:
-        return "All of it is an approximation: the text above says what is known, what is borrowed and what is ours."
+        return "All of it is an approximation: the text above says what is known, what is borrowed and what is our choice."
     return ELSEWHERE.get(name, "Its description names none.")
 
 
 def _split_departures(text: str, elsewhere: str) -> str:
-    """What is done otherwise under a heading of its own; where the docstring names nothing, that is said."""
+    """Departures under their own heading; if the docstring lists none, the page says so."""
     before, word, after = text.partition("Departures")
     if not word:
         return f"{text}\n\n## Departures\n\n{elsewhere}"
@@ -164,7 +164,7 @@ def describe_commands() -> str:
 
     from stablenet.cli.main import app
 
-    lines = ["# Command line", "", "Every verb prints this with `--help`.", ""]
+    lines = ["# Command line", "", "Every command prints this with `--help`.", ""]
     for words, command in walk_commands("stablenet", get_command(app)):
         if not hasattr(command, "commands"):
             lines += [f"## {words}", "", escape(command.help or ""), "", *_tabulate_options(command), ""]
