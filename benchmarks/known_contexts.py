@@ -18,8 +18,7 @@ from stablenet.algorithms import ALGORITHMS, Algorithm, EpochJudge, StepOutput
 from stablenet.algorithms.base import Context, TrainingSet, classify
 from stablenet.data.pipeline import Batch
 from stablenet.models import Network
-from stablenet.weighting import solve_dataset
-from stablenet.weighting.dataset import RECOMMENDED_OVERRIDES
+from stablenet.weighting import recommended, solve_dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +29,7 @@ class KnownContextsSettings:
     """
 
     aim: Literal["balance", "independence"] = "balance"
-    penalty: float = RECOMMENDED_OVERRIDES["penalty"]
+    penalty: float = recommended.WHOLE_SET["penalty"]
     ramp: float = 1 / 6
 
 

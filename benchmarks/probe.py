@@ -26,12 +26,9 @@ from torch.nn import functional as F
 
 from benchmarks.evidence import open_session, spread
 from benchmarks.known_contexts import make_independent
-from stablenet.algorithms.stablenet import SHALLOW
 from stablenet.data.pipeline import Batch
 from stablenet.models.taps import LAST
-from stablenet.weighting import solve_dataset, solve_offsets
-from stablenet.weighting.dataset import PRETRAINED_PENALTY, RECOMMENDED_OVERRIDES
-from stablenet.weighting.offsets import PRETRAINED_COMPONENTS
+from stablenet.weighting import recommended, solve_dataset, solve_offsets
 
 RIDGES = (1e-5, 1e-3, 1e-2, 1e-1)
 STEPS = 150
@@ -56,7 +53,7 @@ class Images:
 
 @torch.no_grad()
 def read_images(network: Any, batches: Iterable[Batch]) -> Images:
-    network.tap((LAST, *SHALLOW), detach=True)
+    network.tap((LAST, *recommended.TAPS), detach=True)
     network.eval()
     rows = []
     for batch in batches:
@@ -109,7 +106,7 @@ def probe(source: Images, test: Images) -> Found:
     z, z_test = ((images.last - centre) / scale for images in (source, test))
     ones, zeros = torch.ones(len(z)), torch.zeros(len(z), int(source.y.max()) + 1)
     tried = {NONE: (ones, zeros)}
-    for penalty in (RECOMMENDED_OVERRIDES["penalty"], PRETRAINED_PENALTY):
+    for penalty in (recommended.WHOLE_SET["penalty"], recommended.PRETRAINED_PENALTY):
         known = make_independent(source.y, source.domain, penalty)
         found = solve_dataset(source.shallow, source.y, penalty=penalty).weights
         tried[f"known domains, penalty {penalty}"] = known, zeros
@@ -117,7 +114,7 @@ def probe(source: Images, test: Images) -> Found:
     indicators = F.one_hot(source.domain).float()
     tried["offsets of known domains, √U"] = ones, solve_offsets(indicators, source.y).values
     tried["offsets of the first stage, √U"] = ones, solve_offsets(source.first, source.y).values
-    leading = solve_offsets(source.shallow, source.y, components=PRETRAINED_COMPONENTS)
+    leading = solve_offsets(source.shallow, source.y, components=recommended.PRETRAINED_COMPONENTS)
     tried["offsets of leading components"] = ones, leading.values
     told = {}
     for name, (weights, offsets) in tried.items():

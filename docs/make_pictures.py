@@ -24,13 +24,12 @@ from stablenet.data.pipeline import render_part
 from stablenet.data.settings import split_table
 from stablenet.data.sources import read_source
 from stablenet.models import Network, build_network
-from stablenet.weighting import effective_sample_size, solve_dataset
-from stablenet.weighting.dataset import RECOMMENDED_OVERRIDES
+from stablenet.weighting import effective_sample_size, recommended, solve_dataset
 from stablenet.weighting.dependence import dependence_matrix
 from stablenet.weighting.fourier import random_fourier_features, standardize
 
 BLUE, ORANGE, GREY = "#3b6fb6", "#d1702f", "#777777"
-PRESETS_OWN = RECOMMENDED_OVERRIDES["penalty"]
+PRESETS_OWN = recommended.WHOLE_SET["penalty"]
 PENALTIES = sorted({0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, PRESETS_OWN}, reverse=True)
 STANDARD = PENALTIES.index(PRESETS_OWN)
 

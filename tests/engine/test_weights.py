@@ -1,4 +1,4 @@
-"""The file of weights: what the method used in its last epoch, no matter what it solved afterwards or who interrupted."""
+"""The file of weights: what the method used in its last epoch, whatever it solved afterwards or who interrupted."""
 
 import numpy as np
 import pandas as pd

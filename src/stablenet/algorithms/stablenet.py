@@ -117,8 +117,8 @@ class WholeSetSettings(StableNetSettings):
         None takes 0, for `recommended` what `recommend` chooses.
     validation: epochs are ranked by source validation under weights that are solved for the validation samples as for
         training, because plain accuracy there prefers a network that uses the context; "plain" ranks by that
-        nevertheless. Plain figures are recorded in both cases. Where the two clearly differ (`context_use`), the network
-        uses the context, and the epoch ranks lower by the difference.
+        nevertheless. Plain figures are recorded in both cases. Where the two clearly differ (`context_use`), the
+        network uses the context, and the epoch ranks lower by the difference.
     """
 
     collect: Literal["pass", "epoch"] = "pass"

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from stablenet.weighting.judge import CLEAR
 
 from stablenet.weighting import context_use, effective_sample_size, solve_dataset
+from stablenet.weighting.recommended import CLEAR
 
 
 @pytest.mark.parametrize(
