@@ -102,7 +102,7 @@ def weigh(recipe: str, seed: int, root: Path | None, settings: list[str]) -> dic
     session = open_session(recipe, seed, root, settings)
     told = session.algorithm.start_epoch(0, session.training_set)
     samples = session.training.samples
-    w = session.algorithm.weighting.weights[samples.index]
+    w = session.algorithm.strategy.whole_set.weighting.weights[samples.index]
     where, what = one_hot(samples.domain), one_hot(samples.y)
     minority = find_minority(where, what)
     ess = {

@@ -9,8 +9,6 @@ from stablenet.algorithms import ALGORITHMS
 from stablenet.bench.tables import find_table, list_tables
 from stablenet.engine.recipes import list_recipes
 from stablenet.errors import UserError
-from stablenet.values import read_fields
-from stablenet.weighting import DatasetWeighting, StableWeighting
 from tests.bench.small import TABLE, write_table
 
 OURS = [p for p in sorted((Path(__file__).parents[2] / "results").glob("*/*.toml")) if "[[row]]" in p.read_text()]
@@ -172,8 +170,4 @@ def test_tables_beside_the_results_name_what_exists(path, own_methods):
     assert {column.recipe for column in table.columns if column.recipe} <= set(list_recipes())
     assert "erm" in {row.method for row in table.rows}
     for row in table.rows:
-        settings = read_fields(ALGORITHMS[row.method].settings_type, row.parameters)
-        if row.method == "stablenet" and settings.solves_whole_set:
-            DatasetWeighting(8, settings.preset, **settings.overrides)
-        elif row.method == "stablenet":
-            StableWeighting(settings.preset, **settings.overrides)
+        ALGORITHMS[row.method].read_settings(row.parameters)  # overrides included

@@ -104,7 +104,7 @@ def train_spied(folder, out, settings):
         tiny_run(folder, *settings)
     finally:
         engine.build_session = build
-    memory = sessions[0].algorithm.weighting.memory
+    memory = sessions[0].algorithm.strategy.weighting.memory
     save_file({"seen": torch.stack(seen), "features": memory.features, "measure": memory.measure}, out)
 
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
-from stablenet.algorithms.stablenet import StableNetSettings
+from stablenet.algorithms.stablenet import BatchSettings, read_settings
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine import parts, state
 from stablenet.engine.interrupts import Interrupted
@@ -21,7 +21,7 @@ from stablenet.errors import UserError
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
 from stablenet.weighting import solve_dataset, solve_offsets
-from stablenet.weighting.dataset import PRETRAINED_PENALTY
+from stablenet.weighting.recommended import PRETRAINED_PENALTY
 from tests.engine.tiny import STABLENET, tiny_config, tiny_run
 
 GOLDEN = (
@@ -287,6 +287,10 @@ def test_the_recommended_weights_are_solved_once_and_grow(tmp_path):
     assert [record["epoch"] for record in run.records if record["kind"] == "solve"] == [1]
     shares = [[r["ess_ratio"] for r in run.records if r["kind"] == "step" and r["epoch"] == e] for e in (1, 2, 3)]
     assert shares[0] == [1.0] * len(shares[0])  # ones at first
+    steps = [record for record in run.records if record["kind"] == "step"]
+    assert all(step["dependence_after"] == step["dependence_before"] for step in steps if step["epoch"] == 1)
+    after = [[step["dependence_after"] for step in steps if step["epoch"] == epoch][-1] for epoch in (1, 2, 3)]
+    assert after[0] > after[1] > after[2]  # of the weights as they were used
     means = [sum(share) / len(share) for share in shares]
     assert 1.0 > means[1] > means[2]
 
@@ -321,6 +325,10 @@ def test_a_pretrained_body_has_offsets_in_the_place_of_weights(tmp_path, pretrai
     assert read(default.path, "last.safetensors") != read(weights.path, "last.safetensors")
     assert read(default.path, "last.safetensors") != read(whole_stage.path, "last.safetensors")
     assert epochs(default)[-1]["train"]["ess_ratio"] == 1.0
+    (solve,) = (record for record in default.records if record["kind"] == "solve")
+    assert {"ess_ratio": 1.0, "largest_weight": 1.0}.items() <= solve.items()  # even weights, and nothing else is said
+    assert "dependence_after" not in solve
+    assert not any("dependence_after" in record for record in default.records if record["kind"] == "step")
     assert epochs(weights)[-1]["train"]["ess_ratio"] < 1.0
 
 
@@ -334,15 +342,19 @@ def test_a_pretrained_body_has_offsets_in_the_place_of_weights(tmp_path, pretrai
         ({"components": 3}, False, 1.0, 0.5, 3),
         ({"offset": 0.0}, True, 1.0, 0.0, 4),
         ({"taps": ("last",)}, True, 1.0, 0.0, 4),
-        ({"solve": "batch"}, True, 1.0, 0.0, 0),
-        ({"preset": "paper"}, True, 1.0, 0.0, 0),
         ({"preset": "paper", "solve": "dataset"}, False, 1.0, 0.0, 0),
     ],
 )
 def test_weights_and_offsets_by_preset(given, pretrained, strength, offset, components):
-    settings = StableNetSettings(**given)
-    assert (settings.choose_strength(pretrained), settings.choose_offset(pretrained)) == (strength, offset)
-    assert settings.choose_components(pretrained) == components
+    plan = read_settings(given).plan(pretrained)
+    assert (plan.strength, plan.offset, plan.components) == (strength, offset, components)
+
+
+@pytest.mark.parametrize("given", [{"solve": "batch"}, {"preset": "paper"}, {"preset": "published", "offset": 0.0}])
+def test_batch_by_batch_is_a_strategy_of_its_own(given):
+    assert type(read_settings(given)) is BatchSettings
+    with pytest.raises(UserError, match=r"method\.parameters\.every needs the whole training set.*solve=dataset"):
+        read_settings({**given, "every": 2})
 
 
 def read_taps(run, part, *taps):
@@ -487,7 +499,7 @@ def test_the_loss_is_that_of_the_logits_with_offsets_and_the_accuracy_that_of_th
     generator = torch.Generator().manual_seed(0)
     offsets = 3 * torch.randn(len(samples), 3, generator=generator)
     offsets[torch.arange(len(samples)), samples.y] += 4  # with them the label would mostly be named
-    algorithm.offsets.offsets.copy_(offsets)
+    algorithm.strategy.whole_set.offsets.offsets.copy_(offsets)
     algorithm.train()
     algorithm.network.eval()  # no dropout, the same logits twice
     with torch.no_grad():

@@ -167,3 +167,32 @@ def test_mistakes_are_answered():
     z[3, 1] = float("nan")
     with pytest.raises(UserError, match="column 1 of features"):
         solve_dataset(z, labels)
+
+
+@pytest.mark.parametrize("form", ["covariance", "paper"])
+@pytest.mark.parametrize("strength", [0.0, 0.1, 0.37, 0.8, 1.0])
+def test_the_dependence_told_is_that_of_the_weights_handed_out(form, strength):
+    """Measured anew, by the definition, for the weights at a strength that no solve has seen."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(60) % 3
+    z = torch.randn(60, 4, generator=g) + y[:, None] * torch.tensor([1.0, 0.5, 0.0, 0.0])
+    weighting = DatasetWeighting(60, "paper", storage=torch.float32, form=form, pairs="labels", penalty=1e-3)
+    weighting.collect(torch.arange(60), z, y)
+    weighting.solve()
+    weighting.set_strength(strength)
+    handed = weighting(torch.arange(60))
+    u, w = z.double()[..., None], handed.double()
+    expected = [label_dependence(u, y, weights, form=form) for weights in (torch.ones_like(w), w)]
+    torch.testing.assert_close(weighting.dependence.double(), torch.stack(expected), rtol=1e-4, atol=1e-7)
+    assert weighting.describe()["largest_weight"] == pytest.approx(float(handed.max()))
+
+
+def test_states_of_the_first_release_go_on(tmp_path):
+    weighting = DatasetWeighting(8)
+    weighting.collect(torch.arange(8), torch.randn(8, 3), torch.arange(8) % 2)
+    weighting.solve()
+    old = {name: value for name, value in weighting.state_dict().items() if name != "course"}
+    other = DatasetWeighting(8)
+    other.load_state_dict(old)
+    assert torch.equal(other(torch.arange(8)), weighting(torch.arange(8)))
+    assert torch.equal(other.dependence, weighting.dependence)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from stablenet.data.manifest import Manifest
-from stablenet.engine.config import RunConfig, hash_file, hash_values
+from stablenet.engine.config import RunConfig, hash_values
+from stablenet.files import hash_file
 from stablenet.models.build import find_weights
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # that data still says
