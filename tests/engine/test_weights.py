@@ -1,4 +1,4 @@
-"""The file of weights: what the method used in its last epoch, no matter what it solved afterwards or who interrupted."""
+"""The file of weights: what the last epoch used, no matter what was solved afterwards or who interrupted the run."""
 
 import numpy as np
 import pandas as pd
