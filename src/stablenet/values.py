@@ -164,7 +164,8 @@ def read_fields(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 def read_values(kind: type[Any], values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Some fields of a dataclass by name, each checked and converted by itself."""
-    hints = field_types(kind)
+    owner: Any = kind
+    hints = field_types(owner)
     for name in values:
         if name not in hints:
             raise _unknown_setting(name, list(hints), where)
@@ -173,7 +174,8 @@ def read_values(kind: type[Any], values: Mapping[str, Any], where: str = "") -> 
 
 def check_fields(instance: Any, where: str = "") -> None:
     """Check every field of a dataclass's instance, which is left as it is; for its `__post_init__`."""
-    for name, hint in field_types(type(instance)).items():
+    kind: Any = type(instance)
+    for name, hint in field_types(kind).items():
         convert(getattr(instance, name), hint, _join(where, name))
 
 
@@ -219,7 +221,7 @@ def show(value: object) -> str:
 
 
 @cache
-def field_types(kind: type[Any]) -> dict[str, Any]:
+def field_types(kind: Any) -> dict[str, Any]:
     """The annotation of every field of a dataclass, bounds included."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}
@@ -303,10 +305,14 @@ def _check_plain(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
-    if hint is int and isinstance(value, Integral) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        if hint is bool:
+            return value
+        raise _wrong_type(value, hint, where)
+    if hint is int and isinstance(value, Integral):
         require(-LARGEST <= int(value) <= LARGEST, where, f"a whole number of at most {LARGEST:,}", value)
         return int(value)
-    if hint is float and isinstance(value, Real) and not isinstance(value, bool):
+    if hint is float and isinstance(value, Real):
         return _convert_float(value, where)
     if hint is str and isinstance(value, str):
         require("\0" not in value, where, "text without NUL", value)
@@ -314,8 +320,6 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
     if hint is Path and isinstance(value, str | Path):
         require("\0" not in str(value), where, "a path without NUL", value)
         return Path(value)
-    if hint is bool and isinstance(value, bool):
-        return value
     raise _wrong_type(value, hint, where)
 
 

@@ -57,6 +57,12 @@ def test_bars_of_each_group_add_up_to_all_of_it():
     assert sum(height > 0 for height in bars["disagree"]) <= 2
 
 
+def test_even_weights_can_be_drawn():
+    weights = torch.ones(4)
+    svg = charts.draw_weights([SimpleNamespace(weights=weights, agrees=torch.tensor([True, True, False, False]))])
+    assert sum(float(bar.get("height")) > 0 for bar in find(svg, "rect", "agree")) == 1
+
+
 def test_lines_pass_through_the_means(findings):
     svg = charts.draw_dependence([(0.8, 0.1), (0.4, 0.3)])
     line = find(svg, "polyline", "thick stablenet")[0]

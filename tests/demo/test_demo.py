@@ -1,6 +1,7 @@
-"""The whole demo, made small: two seeds, one epoch; what the page says is what the files say."""
+"""The whole demo, made small: two seeds, two epochs; what the page says is what the files say."""
 
 import json
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -37,7 +38,9 @@ class Checker(HTMLParser):
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    return DemoSettings(output=tmp_path_factory.mktemp("demo"), seeds=(0, 1), epochs=1, workers=2)
+    return DemoSettings(
+        output=tmp_path_factory.mktemp("demo"), seeds=(0, 1), epochs=2, workers=2
+    )  # in the first one weights are ones
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +79,17 @@ def test_a_second_time_nothing_is_trained(demo, settings, told):
     again = run_demo(settings, lambda name, epoch: reported.append(epoch))
     assert {path: path.stat().st_mtime_ns for path in settings.runs.glob("*/*") if path.is_file()} == before
     assert again.findings.compare_target() == demo.findings.compare_target()
-    assert {epoch for _, epoch in told} == {1}
-    assert reported == [1] * 4
+    assert {epoch for _, epoch in told} == {1, 2}
+    assert reported == [2] * 4
 
 
 def test_weights_are_those_of_the_method(demo):
     run = demo.findings.method[0].run
     found = weigh_samples(run)
+    assert found.weights.tolist() == run.weights()["weight"].tolist()
     assert float(found.weights.sum()) == pytest.approx(len(found.samples), rel=1e-4)
+    assert found.ess == pytest.approx(float(1 / found.weights.double().square().mean()), rel=1e-4)
+    assert 0.1 < found.ess < 0.9
     assert found.dependence[1] < found.dependence[0]
     solved = next(record for record in run.records if record["kind"] == "solve")
     assert found.dependence == (solved["dependence_before"], solved["dependence_after"])
@@ -98,6 +104,13 @@ def test_weights_are_those_of_the_method(demo):
     raised, lowered = show_extremes(found, run.classes, 3)
     assert raised[0].caption == f"×{float(found.weights.max()):.2g}"
     assert lowered[0].caption == f"×{float(found.weights.min()):.2g}"
+
+
+def test_runs_from_before_weights_were_kept_are_named(demo, tmp_path):
+    old = shutil.copytree(demo.findings.method[0].run.path, tmp_path / "old")
+    (old / "weights.parquet").unlink()
+    with pytest.raises(UserError, match="trained before weights were kept"):
+        weigh_samples(load_run(old))
 
 
 def test_pictures_show_each_class_on_its_main_background(demo):

@@ -14,7 +14,6 @@ from stablenet.engine import parts, state
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.records import find_best, validation_rank
 from stablenet.engine.runs import load_run
-from stablenet.engine.session import begin_again
 from stablenet.engine.stepping import EngineStepper
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
@@ -22,7 +21,7 @@ from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
 from stablenet.weighting import solve_dataset, solve_offsets
 from stablenet.weighting.recommended import PRETRAINED_PENALTY
-from tests.engine.tiny import STABLENET, tiny_config, tiny_run
+from tests.engine.tiny import STABLENET, begin_again, tiny_config, tiny_run
 
 GOLDEN = (
     "method.parameters.preset=paper",
@@ -359,7 +358,7 @@ def test_batch_by_batch_is_a_strategy_of_its_own(given):
 
 def read_taps(run, part, *taps):
     """The samples of a part, and what the taps of the network gave for them before training, as they are stored."""
-    network, samples = begin_again(run.config, run.manifest).network, run.open_part(part)
+    network, samples = begin_again(run).network, run.open_part(part)
     network.eval()
     network.tap(taps)
     with torch.no_grad():
@@ -494,7 +493,7 @@ def test_components_are_those_of_all_taps(tmp_path):
 
 def test_the_loss_is_that_of_the_logits_with_offsets_and_the_accuracy_that_of_the_logits(tmp_path):
     run = tiny_run(tmp_path / "run", "stablenet")
-    algorithm, samples = begin_again(run.config, run.manifest), run.open_part("train")
+    algorithm, samples = begin_again(run), run.open_part("train")
     images = run.transform(samples.pixels.read(samples.row), torch.zeros(len(samples)))
     generator = torch.Generator().manual_seed(0)
     offsets = 3 * torch.randn(len(samples), 3, generator=generator)

@@ -40,7 +40,8 @@ def used(monkeypatch):
         def spied(batch):
             output = loss(batch)
             weights = output.weights if output.weights is not None else algorithm.used.weights[batch.index]
-            offsets = getattr(algorithm, "offsets", None)
+            offsets = getattr(algorithm.strategy, "whole_set", None) if hasattr(algorithm, "strategy") else None
+            offsets = None if offsets is None else offsets.offsets
             added = (
                 offsets(batch.index)[range(len(batch.y)), batch.y] if offsets is not None else torch.zeros(len(weights))
             )

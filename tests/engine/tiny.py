@@ -14,7 +14,8 @@ from torch import nn
 from stablenet.data.sources import SOURCES, Source
 from stablenet.data.table import ComposedTable
 from stablenet.engine.assemble import assemble_config
-from stablenet.engine.session import Runtime
+from stablenet.engine.devices import own_random_numbers, start_fabric
+from stablenet.engine.session import Runtime, make_algorithm
 from stablenet.engine.train import train
 from stablenet.engine.watch import Watcher
 
@@ -93,6 +94,13 @@ def tiny_run(folder: Path, method="erm", *settings, watcher=None, **runtime):
     """Train on the tiny source on the CPU, in `folder`."""
     options = Runtime(folder=folder, device="cpu", **runtime)
     return train(tiny_config(method, *settings), options, watcher)
+
+
+def begin_again(run):
+    """The method as a run began with it, on the CPU."""
+    fabric = start_fabric("cpu", "32")
+    with own_random_numbers(fabric.device):
+        return make_algorithm(run.config, Runtime(), run.manifest, fabric)
 
 
 class KillAt(Watcher):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from stablenet.engine.runs import load_run
 from stablenet.errors import UserError
 from stablenet.report import ReportSettings, build_report
 from stablenet.report.inside import choose_group
@@ -57,8 +58,25 @@ def test_networks_are_looked_into(report):
     assert inside.names == ("ERM", "StableNet")
     assert inside.column.id == "hard"
     assert len(inside.gallery.panels) == 3
-    assert inside.weighed[0].raised[0].weight >= inside.weighed[0].raised[-1].weight
-    assert inside.weighed[0].raised[0].weight > inside.weighed[0].lowered[0].weight
+    [weighed] = inside.weighed
+    run = load_run(next((report.gathered.runs[0].path.parent).glob("embedded-dr0.9-stablenet-seed0-*")))
+    weights = run.weights()["weight"]
+    assert weighed.used.table["weight"].tolist() == weights.tolist()
+    assert weighed.raised[0].caption == f"×{weights.max():.2g}"
+    assert weighed.lowered[0].caption == f"×{weights.min():.2g}"
+    solve = next(record for record in run.records if record["kind"] == "solve")
+    assert f"from {solve['dependence_before']:.3g} to {solve['dependence_after']:.3g}" in report.page.read_text()
+
+
+def test_runs_from_before_weights_were_kept_are_told(made, settings, tmp_path):
+    runs = copy_runs(made, tmp_path)
+    for file in runs.glob("*/weights.parquet"):
+        file.unlink()
+    report = build_report(replace(settings, runs=runs, output=tmp_path / "report"))
+    [inside] = report.inside
+    assert inside.failure == ""
+    assert "was trained before weights were kept; train it again to see them" in report.page.read_text()
+    assert inside.gallery is not None
 
 
 def test_the_hardest_column_with_most_rows_is_looked_into(result):

@@ -3,12 +3,11 @@
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
-import torch
 
 from stablenet.report import charts, maps
 from stablenet.report.curves import CurveReader
-from stablenet.report.weigh import Weighed
 
 
 def find(svg, kind, style):
@@ -77,24 +76,35 @@ def test_a_mean_stops_where_the_shortest_run_stops():
     assert charts.draw_training([], "x") is None
 
 
-def test_heat_maps_shade_by_strength():
-    before, after = torch.tensor([[0.9, 0.0], [0.45, 0.1]]), torch.zeros(2, 2)
-    weighed = Weighed(None, torch.ones(3), torch.arange(3), before, after, torch.arange(2), (2.0, 1.0), 1.0, True)
-    svg = maps.draw_dependence(weighed)
+def test_maps_shade_by_value_and_leave_empty_groups_blank():
+    first = pd.DataFrame({"cat": [0.9, 0.1], "dog": [float("nan"), 0.55]}, index=["grass", "a very long beach"])
+    svg = maps.draw_groups({"by number": first, "by weight": first * 0 + 0.1}, lambda value: f"{value:.1f}")
     key = 1  # every shade stands once in the key
     assert len(find(svg, "rect", "h9")) == 1 + key
     assert len(find(svg, "rect", "h5")) == 1 + key
-    assert len(find(svg, "rect", "h1")) == 1 + key
-    assert len(find(svg, "rect", "h0")) == 2 + key  # the grounds of both maps
+    assert len(find(svg, "rect", "h0")) == 1 + 3 + key
+    texts = [node.text for node in find(svg, "text", "tick")]
+    assert texts[:2] == ["grass", "a very long …"]
+    assert texts[-2:] == ["0.1", "0.9"]
+
+
+def test_offsets_are_counted_from_both_sides_of_zero():
+    svg = maps.draw_offsets([-2.0] * 10 + [1.0] * 30)
+    bars = find(svg, "rect", "weights")
+    heights = [float(bar.get("height")) for bar in bars]
+    assert heights[0] == pytest.approx(heights[-1] / 3, abs=0.2)
+    zero = float(find(svg, "line", "mark")[0].get("x1"))
+    assert float(bars[0].get("x")) < zero < float(bars[-1].get("x"))
+    assert len(find(maps.draw_offsets([0.0, 0.0]), "rect", "weights")) == len(bars)
 
 
 def test_labels_of_widely_spread_weights_stand_apart():
-    labels = [node.text for node in find(maps.draw_weights(torch.tensor([0.01, 1.0, 7.9])), "text", "tick")]
+    labels = [node.text for node in find(maps.draw_weights([0.01, 1.0, 7.9]), "text", "tick")]
     assert [label for label in labels if label.startswith("×")] == ["×1/64", "×1/16", "×1/4", "×1", "×4"]
 
 
 def test_weights_are_counted():
-    svg = maps.draw_weights(torch.tensor([0.5] * 30 + [2.5] * 10))
+    svg = maps.draw_weights([0.5] * 30 + [2.5] * 10)
     heights = sorted((float(bar.get("height")) for bar in find(svg, "rect", "weights")), reverse=True)
     assert heights[1] == pytest.approx(heights[0] / 3, abs=0.2)
     assert sum(heights[2:]) == 0

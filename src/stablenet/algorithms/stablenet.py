@@ -306,7 +306,7 @@ class StableNet(Algorithm[StableNetSettings]):
         super().__init__(network, settings, context)
         self.strategy = settings.build(network, context)
         self.replayable = self.strategy.replayable
-        self.register_load_state_dict_pre_hook(adopt_first_release)
+        self.register_load_state_dict_pre_hook(adopt_first_release)  # type: ignore[no-untyped-call]
 
     @classmethod
     def read_settings(cls, parameters: Mapping[str, Any]) -> StableNetSettings:

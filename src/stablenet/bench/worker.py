@@ -136,7 +136,7 @@ class RunWorker(Watcher):
     def __init__(self, tell: Send) -> None:
         self._tell = tell
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def epoch(self, record: dict[str, Any], note: str = "") -> None:
         self._tell({"epoch": record["epoch"]})
 
     def perform(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from stablenet.cli.report import report
 from stablenet.cli.runs import runs
 from stablenet.cli.saliency import saliency
 from stablenet.cli.train import train
+from stablenet.cli.weights import weights
 from stablenet.errors import UserError
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ app.command()(export)
 app.command()(report)
 app.command()(saliency)
 app.command()(runs)
+app.command()(weights)
 app.command()(demo)
 app.command()(diagnose)
 app.command("list")(list_parts)

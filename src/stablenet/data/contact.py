@@ -22,6 +22,7 @@ SOURCE_COLOUR, TARGET_COLOUR, INK, FAINT, PAPER = "#2f6db3", "#c8472f", "#222222
 _THUMB, _BORDER, _GAP, _TEXT = 56, 3, 6, 13  # pixels
 _PER_CELL = 3  # images of a domain and class
 _PER_SIDE = 8  # images of a class's main background
+_PARTS = (("blue: source (train, validation)", SOURCE_COLOUR), ("red: target (test)", TARGET_COLOUR))
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ def write_contact_sheet(manifest: Manifest, table: ImageTable | ComposedTable, p
     if isinstance(table, ComposedTable) != manifest.composed:
         raise UserError(f"the manifest of {manifest.source} does not belong to the source {table.name}")
     sheet = _draw_composed(manifest, table) if isinstance(table, ComposedTable) else _draw_images(manifest, table)
+    save_sheet(sheet, path)
+
+
+def save_sheet(sheet: Image.Image, path: Path) -> None:
+    """As PNG."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sheet.save(path, format="PNG")
@@ -53,7 +59,7 @@ def _draw_images(manifest: Manifest, table: ImageTable) -> Image.Image:
         for domain in range(len(manifest.domains))
     ]
     title = f"{manifest.source}, {manifest.setting}, seed {manifest.seed}"
-    return _draw_grid(title, manifest.classes, manifest.domains, cells, _PER_CELL)
+    return draw_grid(title, manifest.classes, manifest.domains, cells, _PER_CELL, _PARTS)
 
 
 def _choose(manifest: Manifest, domain: int, label: int) -> pd.DataFrame:
@@ -93,7 +99,7 @@ def _draw_composed(manifest: Manifest, table: ComposedTable) -> Image.Image:
     cells = [list(row) for row in zip(*sides, strict=True)]
     ratio = manifest.parameters.get("ratio")
     title = f"{manifest.source}, {manifest.setting} {ratio}, seed {manifest.seed}: the main background of each class"
-    return _draw_grid(title, ("training", "test"), manifest.classes, cells, _PER_SIDE + 1)
+    return draw_grid(title, ("training", "test"), manifest.classes, cells, _PER_SIDE + 1, _PARTS)
 
 
 def _main_background(manifest: Manifest, table: ComposedTable, part: str, colour: str) -> list[Cell]:
@@ -114,9 +120,15 @@ def _main_background(manifest: Manifest, table: ComposedTable, part: str, colour
     return cells
 
 
-def _draw_grid(
-    title: str, columns: Sequence[str], rows: Sequence[str], cells: list[list[Cell]], per_cell: int
+def draw_grid(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    cells: list[list[Cell]],
+    per_cell: int,
+    legend: Sequence[tuple[str, str]],
 ) -> Image.Image:
+    """A sheet with a cell for every row and column.   per_cell: images of the fullest.   legend: texts and colours."""
     font = ImageFont.load_default(_TEXT)
     step = _THUMB + 2 * _BORDER + 2
     width, height = per_cell * step + 2 * _GAP, step + _TEXT + 2 * _GAP
@@ -125,8 +137,8 @@ def _draw_grid(
     sheet = Image.new("RGB", (left + width * len(columns) + _GAP, top + height * len(rows)), PAPER)
     draw = ImageDraw.Draw(sheet)
     draw.text((_GAP, _GAP), title, INK, font)
-    draw.text((_GAP, 2 * _GAP + _TEXT), "blue: source (train, validation)", SOURCE_COLOUR, font)
-    draw.text((_GAP + 240, 2 * _GAP + _TEXT), "red: target (test)", TARGET_COLOUR, font)
+    for number, (text, colour) in enumerate(legend):
+        draw.text((_GAP + 240 * number, 2 * _GAP + _TEXT), text, colour, font)
     for number, name in enumerate(columns):
         draw.text((left + number * width, top - _TEXT - _GAP), name, INK, font)
     for number, (name, line) in enumerate(zip(rows, cells, strict=True)):

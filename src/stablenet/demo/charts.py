@@ -63,8 +63,8 @@ def draw_weights(found: Sequence[SampleWeights]) -> str:
         "disagree": [float(w) for part in found for w in part.weights[~part.agrees]],
     }
     logs = {name: [math.log2(max(w, 2**_LOWEST)) for w in values] for name, values in groups.items()}
-    low = math.floor(min(min(values) for values in logs.values()))
-    high = math.ceil(max(max(values) for values in logs.values()))
+    low = min(math.floor(min(min(values) for values in logs.values())), -1)
+    high = max(math.ceil(max(max(values) for values in logs.values())), 1)
     shares = {name: _count_shares(values, low, high) for name, values in logs.items()}
     most = max(max(values) for values in shares.values())
     drawing = Drawing(WIDTH, 196, "Distribution of the weights of both groups")

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stablenet.bench.cells import describe, name_series
 from stablenet.bench.executors import Event, LocalExecutor, Place
 from stablenet.bench.speeds import speeds_path
 from stablenet.bench.worker import RunOrder
 from stablenet.engine.assemble import assemble_config
-from stablenet.engine.config import HASH_DIGITS, RunConfig, hash_values
-from stablenet.engine.files import read_lines
+from stablenet.engine.config import HASH_DIGITS, RunConfig
 from stablenet.engine.folder import FINISHED
+from stablenet.engine.identity import identify, read_contents
 from stablenet.engine.runs import Run, list_runs, load_run
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE
+from stablenet.files import read_lines
 
 if TYPE_CHECKING:
     from stablenet.demo.findings import Findings
@@ -131,12 +131,12 @@ def train_all(configs: list[RunConfig], runs: Path, workers: int, report: Report
 
 def make_order(config: RunConfig, runs: Path) -> RunOrder:
     """The run where the engine would put it by itself."""
-    hashed = describe(config, None)
-    folder = runs / f"{config.name}-{hash_values(hashed)[:HASH_DIGITS]}"
+    identity = identify(config, read_contents(config, None))
+    folder = runs / f"{config.name}-{identity.hash[:HASH_DIGITS]}"
     return RunOrder(
         name=config.name,
         config=config.plain(),
-        series=name_series(hashed),
+        series=identity.series,
         folder=str(folder.absolute()),
         rules=RULES,
         speeds=str(speeds_path(runs).absolute()),

@@ -1,19 +1,18 @@
-"""The weights that all training samples had, found once more by the method's own code."""
+"""The weights that all training samples had, as the runs kept them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from stablenet.algorithms import StableNet
-from stablenet.data.order import BatchSettings
-from stablenet.data.pipeline import Batch, Loader, Samples
+from stablenet.data.pipeline import Samples
 from stablenet.engine.runs import Run
-from stablenet.engine.session import begin_again
-from stablenet.weighting import DatasetWeighting
+from stablenet.weighting import effective_sample_size
+from stablenet.weighting.dataset import dataset_settings
+
+PRESET = "recommended"
 
 
 @dataclass(frozen=True)
@@ -43,32 +42,20 @@ class SampleWeights:
         return float(self.weights[~self.agrees].mean())
 
 
-class _AllSamples:
-    """`TrainingSet` over samples on the processor."""
-
-    def __init__(self, samples: Samples, run: Run) -> None:
-        self._loader = Loader(samples, BatchSettings(batch_size=256, shuffle=False), run.transform)
-
-    def batches(self) -> Iterator[Batch]:
-        yield from self._loader.epoch(0)
-
-
 def weigh_samples(run: Run) -> SampleWeights:
-    """Solve once more, as before the first epoch, with the network that the run began with."""
-    samples, algorithm = run.open_part("train"), begin_again(run.config, run.manifest)
-    assert isinstance(algorithm, StableNet)
-    told = algorithm.start_epoch(0, _AllSamples(samples, run))
-    assert isinstance(algorithm.weighting, DatasetWeighting), "the demo solves for the whole set"
-    weights = algorithm.weighting.weights.clone()
+    """What entered the run's loss in its last epoch, as the run kept it."""
+    samples, table = run.open_part("train"), run.weights()
+    weights = torch.tensor(table["weight"].to_numpy())
     agrees = find_agreeing(run, samples)
+    (solve,) = (record for record in run.records if record["kind"] == "solve")  # once, before training
     return SampleWeights(
         samples=samples,
         weights=weights,
         agrees=agrees,
-        dependence=(told["dependence_before"], told["dependence_after"]),
-        told=told["context_explains"],
-        ess=told["ess_ratio"],
-        floor=algorithm.weighting.settings.min_ess,
+        dependence=(solve["dependence_before"], solve["dependence_after"]),
+        told=solve["context_explains"],
+        ess=float(effective_sample_size(weights)) / len(weights),
+        floor=dataset_settings(PRESET, {}).min_ess,
         shares=(
             share_dominant(torch.ones_like(weights), samples.y, agrees),
             share_dominant(weights, samples.y, agrees),

@@ -15,7 +15,7 @@ from stablenet.algorithms import Algorithm, Context, build_algorithm
 from stablenet.data.manifest import Manifest
 from stablenet.data.pipeline import Batch, Loader
 from stablenet.engine.config import RunConfig
-from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric, uses_bf16
+from stablenet.engine.devices import seed_generators, uses_bf16
 from stablenet.engine.folder import RunFolder
 from stablenet.engine.graphs import Graphs, choose_graphs, graph_network
 from stablenet.engine.optimizers import make_optimizer
@@ -159,13 +159,6 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
         if fabric.world_size > 1 and config.train.sync_batchnorm:
             algorithm = nn.SyncBatchNorm.convert_sync_batchnorm(algorithm)
     return algorithm.to(device).train()
-
-
-def begin_again(config: RunConfig, manifest: Manifest, root: Path | None = None) -> Algorithm[Any]:
-    """The method as a run of the config begins with it, on the processor."""
-    fabric = start_fabric("cpu", "32")
-    with own_random_numbers(fabric.device):
-        return make_algorithm(config, Runtime(root=root), manifest, fabric)
 
 
 def _open_reading(feeder: Feeder, data: RunData, part: str) -> Loader | None:

@@ -90,7 +90,8 @@ def list_backbones(pattern: str = "*", timm: bool = False) -> list[str]:
 
 def _build_backbone(name: str, parameters: dict[str, Any], pretrained: str) -> Backbone:
     if name in BACKBONES:
-        return call_with(name, BACKBONES[name], parameters)
+        backbone: Backbone = call_with(name, BACKBONES[name], parameters)
+        return backbone
     if name.startswith(TIMM):
         if pretrained and not pretrained.endswith(".safetensors"):
             parameters = {**parameters, "pretrained": True}

@@ -1,4 +1,4 @@
-"""A look inside the networks of one data setting and seed: where they look, and how their samples are weighed."""
+"""A look inside the networks of one data setting and seed: where they look, and how their samples were weighed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stablenet.bench import BenchResult, Column, RunRef
-from stablenet.data.pipeline import Samples
 from stablenet.engine.folder import FINISHED
 from stablenet.engine.runs import Run, load_run
 from stablenet.errors import UserError
-from stablenet.page import encode_image
 from stablenet.report.gather import ReportSettings, shown_rows
-from stablenet.report.weigh import Weighed, can_weigh, weigh_run
+from stablenet.report.sample_weights import Album, Extreme, UsedTable, read_used
 from stablenet.saliency import Gallery, SaliencySettings, choose_subjects, look
 
 MOST_RUNS = 6  # side by side
@@ -22,20 +20,14 @@ _EXTREMES = 14  # images of the highest and of the lowest weights
 
 
 @dataclass(frozen=True)
-class Extreme:
-    """An image with its weight."""
-
-    uri: str
-    label: str
-    weight: float
-
-
-@dataclass(frozen=True)
 class WeighedRun:
+    """What a run kept of its weights.   missing: why there is nothing to show."""
+
     name: str
-    weighed: Weighed
-    raised: tuple[Extreme, ...]
-    lowered: tuple[Extreme, ...]
+    used: UsedTable | None
+    raised: tuple[Extreme, ...] = ()
+    lowered: tuple[Extreme, ...] = ()
+    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,24 +78,17 @@ def _look(result: BenchResult, column: Column, refs: dict[str, RunRef], settings
     try:
         subjects = choose_subjects(next(iter(runs.values())), settings.images, root=settings.root)
         gallery = look(list(runs.values()), subjects, _SETTINGS, rule=settings.rule, device=settings.device)
-        weighed = tuple(_weigh(name, run, settings.root, settings.rule) for name, run in runs.items() if can_weigh(run))
+        weighed = tuple(_read_weights(name, run, settings.root) for name, run in runs.items() if run.keeps_weights)
     except UserError as error:
         return Inside(result.table.name, column, seed, tuple(runs), None, (), str(error))
     return Inside(result.table.name, column, seed, tuple(runs), gallery, weighed)
 
 
-def _weigh(name: str, run: Run, root: Path | None, rule: str) -> WeighedRun:
-    weighed = weigh_run(run, root, rule)
-    samples = run.open_part("train", root)
-    order = weighed.weights.argsort(descending=True, stable=True).tolist()
-    raised, lowered = (
-        tuple(_show(weighed, samples, place) for place in places)
-        for places in (order[:_EXTREMES], order[::-1][:_EXTREMES])
-    )
-    return WeighedRun(name, weighed, raised, lowered)
-
-
-def _show(weighed: Weighed, samples: Samples, place: int) -> Extreme:
-    position = int(weighed.position[place])
-    image = samples.pixels.read(samples.row[position : position + 1])[0]
-    return Extreme(encode_image(image), weighed.run.classes[int(samples.y[position])], float(weighed.weights[place]))
+def _read_weights(name: str, run: Run, root: Path | None) -> WeighedRun:
+    try:
+        used = read_used(run)
+    except UserError as error:
+        return WeighedRun(name, None, missing=str(error))
+    album = Album(used, run.open_part("train", root))
+    raised, lowered = (tuple(album.show(rows)) for rows in album.extremes(_EXTREMES))
+    return WeighedRun(name, used, raised, lowered)

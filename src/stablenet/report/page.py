@@ -14,13 +14,14 @@ from stablenet._version import __version__
 from stablenet.bench import BenchResult, Cell, Column, Row
 from stablenet.evaluation.selection import RULES
 from stablenet.page import read_text, render
-from stablenet.report import charts, maps
+from stablenet.report import charts
 from stablenet.report.curves import PARTS, CurveReader
 from stablenet.report.details import gather_details, name_cell
 from stablenet.report.export import FORMATS
 from stablenet.report.gather import Gathered, ReportSettings, has_runs, shown_rows
 from stablenet.report.inside import Inside, WeighedRun
 from stablenet.report.numbers import differ_in_seeds, name_row, rank_cells, write_points, write_seeds, write_share
+from stablenet.report.sample_weights import draw_charts, name_sides
 from stablenet.report.verdict import write_verdict
 
 _FULL = 5.0  # points of difference to the paper that are shown in full colour
@@ -191,11 +192,9 @@ def _show_inside(found: Inside, results: Sequence[BenchResult]) -> dict[str, Any
 
 
 def _show_weighed(run: WeighedRun) -> dict[str, Any]:
-    return {
-        "run": run,
-        "dependence": Markup(maps.draw_dependence(run.weighed)),
-        "weights": Markup(maps.draw_weights(run.weighed.weights)),
-    }
+    if run.used is None:
+        return {"run": run}
+    return {"run": run, "charts": draw_charts(run.used), "sides": [side.capitalize() for side in name_sides(run.used)]}
 
 
 def _inline(text: str) -> str:

@@ -60,8 +60,8 @@ def solve_problem(
             solution = solve_to_tolerance(draw, fixed, size, settings, classes)
         if not strengths:
             return solution
-        both = (part.to(settings.working_dtype(rows.device)) for part in (fixed, solution.weights))
-        return replace(solution, halfway=measure_halfway(draw(0), *both, strengths))
+        weights = solution.weights.to(settings.working_dtype(rows.device))
+        return replace(solution, halfway=measure_halfway(draw(0), fixed.to(weights.dtype), weights, strengths))
 
 
 def measure_halfway(
