@@ -24,7 +24,8 @@ def draw_weights(weights: Sequence[float]) -> str:
     logs = [math.log2(max(weight, _LEAST)) for weight in weights]
     low, high = min(math.floor(min(logs)), -1), max(math.ceil(max(logs)), 1)
     every = 2 if high - low > _MOST_LABELS else 1
-    ticks = {power: _name_power(power) for power in range(low, high + 1) if power % every == 0}  # ×1 among them
+    powers = range(low, high + 1)
+    ticks = {float(power): _name_power(power) for power in powers if power % every == 0}  # ×1 among them
     return _draw_spread(logs, Scale(low, high, 40, WIDTH - 8), ticks, "weight, on a logarithmic axis")
 
 

@@ -160,7 +160,7 @@ class Album:
 
     def show(self, rows: pd.DataFrame) -> list[Extreme]:
         return [
-            Extreme(encode_image(torch.from_numpy(image)), row.label, row.domain, caption)
+            Extreme(encode_image(torch.from_numpy(image)), str(row.label), str(row.domain), caption)
             for row, image, caption in zip(rows.itertuples(), self.read(rows), self.caption(rows), strict=True)
         ]
 
