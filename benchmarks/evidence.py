@@ -84,11 +84,11 @@ def open_session(recipe: str, seed: int, root: Path | None, settings: list[str],
     from stablenet.engine.assemble import assemble_config
     from stablenet.engine.devices import start_fabric
     from stablenet.engine.folder import RunFolder
-    from stablenet.engine.parts import RunData, make_manifest
+    from stablenet.engine.parts import open_data
     from stablenet.engine.session import Runtime, build_session
 
     config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}", *settings])
-    data = RunData(config.data, make_manifest(config, root), root)
+    data = open_data(config, root)
     runtime = Runtime(root=root, oracle=with_target)
     return build_session(config, runtime, start_fabric("cpu", "auto"), RunFolder(Path("unused")), data)
 

@@ -32,7 +32,7 @@ from stablenet.engine.devices import start_fabric
 from stablenet.engine.folder import RunFolder, describe_config, open_folder
 from stablenet.engine.interrupts import StopRequest
 from stablenet.engine.optimizers import make_optimizer
-from stablenet.engine.parts import RunData, make_manifest
+from stablenet.engine.parts import RunData, open_data
 from stablenet.engine.session import Runtime, Session, build_session, make_algorithm
 from stablenet.engine.train import Training
 from stablenet.engine.validate import evaluate_loader
@@ -117,7 +117,7 @@ def open_contestants(case: Case, device: str, folder: Path) -> dict[str, Contest
 
 
 def make_data(config: RunConfig) -> RunData:
-    return RunData(config.data, make_manifest(config, None), None)
+    return open_data(config, None)
 
 
 def open_engine(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Contestant:

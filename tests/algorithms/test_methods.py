@@ -185,8 +185,8 @@ def test_backbone_without_stages_is_refused_clearly():
     ("parameters", "message"),
     [
         ({"preset": "papr"}, "did you mean 'paper'"),
-        ({"taps": []}, "name at least one tap"),
-        ({"taps": ["stage1:maps"]}, "cannot be used"),
+        ({"taps": []}, "taps must be at least one tap"),
+        ({"taps": ["stage1:maps"]}, "which the form 'maps' is not"),
         ({"solve": "all"}, "unknown method.parameters.solve"),
         ({"every": -1}, "every must be 0"),
         ({"lambda": 1}, "unknown setting 'method.parameters.lambda'"),

@@ -10,7 +10,7 @@ from stablenet.engine.assemble import assemble_config, parse_setting
 from stablenet.engine.config import compare, merge
 from stablenet.engine.folder import describe_config
 from stablenet.engine.identity import Contents, identify
-from stablenet.engine.parts import make_manifest
+from stablenet.engine.parts import open_data
 from stablenet.engine.recipes import list_recipes
 from stablenet.errors import UserError
 from tests.engine.tiny import tiny_config
@@ -119,7 +119,7 @@ def test_manifest_file_takes_the_place_of_a_split(tmp_path):
     made = split_table(table, "adversarial", 3, validation=0.2)
     made.save(tmp_path / "split.tsv")
     config = tiny_config("erm", f"data.manifest={tmp_path / 'split.tsv'}")
-    found = make_manifest(config, None)
+    found = open_data(config, None).manifest
     assert isinstance(found, Manifest)
     assert found.hash == made.hash
     assert made.hash in str(describe_config(config, found, None)["hashed"])
@@ -127,7 +127,8 @@ def test_manifest_file_takes_the_place_of_a_split(tmp_path):
 
 def test_split_seed_is_the_runs_unless_given():
     drawn = [
-        make_manifest(tiny_config("erm", *s), None).seed for s in ((), ("seed=2",), ("seed=2", "data.split_seed=0"))
+        open_data(tiny_config("erm", *s), None).manifest.seed
+        for s in ((), ("seed=2",), ("seed=2", "data.split_seed=0"))
     ]
     assert drawn == [0, 2, 0]
 

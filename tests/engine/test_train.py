@@ -2,6 +2,7 @@
 
 import errno
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from stablenet.algorithms.stablenet import BatchSettings, read_settings
 from stablenet.data.pipeline import Batch, Loader
+from stablenet.data.sources import SOURCES
 from stablenet.engine import parts, state
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.records import find_best, validation_rank
@@ -17,6 +19,7 @@ from stablenet.engine.runs import load_run
 from stablenet.engine.stepping import EngineStepper
 from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
+from stablenet.evaluation.evaluate import evaluate_run
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
 from stablenet.weighting import solve_dataset, solve_offsets
@@ -264,6 +267,20 @@ def test_target_is_never_read_in_training(tmp_path, monkeypatch):
     assert opened.parts == ["train", "validation"]
     with pytest.raises(AssertionError):
         run.open_part("test")
+
+
+def test_a_source_is_read_once(tmp_path, monkeypatch):
+    read_names = []
+
+    def read_source(name, root):
+        read_names.append(name)
+        return SOURCES[name].read(Path())
+
+    monkeypatch.setattr(parts, "read_source", read_source)
+    run = tiny_run(tmp_path / "run", oracle=True)
+    assert read_names == ["tiny"]
+    evaluate_run(run, parts=("validation", "test"), device="cpu")
+    assert read_names == ["tiny"] * 2
 
 
 def test_oracle_goes_to_a_file_of_its_own(tmp_path):

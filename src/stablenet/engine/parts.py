@@ -24,13 +24,15 @@ from stablenet.values import read_fields
 Progress = Callable[[int, int], None]
 
 
-def make_manifest(config: RunConfig, root: Path | None) -> Manifest:
-    """The split a config asks for: the file it names, or one drawn now from the source's table."""
+def open_data(config: RunConfig, root: Path | None, progress: Progress | None = None) -> RunData:
+    """The data of a config, with the split it asks for: the file it names, or one drawn now from the source's table."""
     data = config.data
     if data.manifest:
-        return Manifest.load(Path(data.manifest))
+        return RunData(data, Manifest.load(Path(data.manifest)), root, progress)
     seed = config.seed if data.split_seed is None else data.split_seed
-    return apply_setting(read_source(data.source, root), data.setting, seed, data.parameters, "data.parameters")
+    table = read_source(data.source, root)
+    split = apply_setting(table, data.setting, seed, data.parameters, "data.parameters")
+    return RunData(data, split, root, progress, table)
 
 
 def make_normalization(data: DataConfig) -> Normalization:
@@ -39,18 +41,25 @@ def make_normalization(data: DataConfig) -> Normalization:
 
 
 class RunData:
-    """root: where the source lies.   progress: told while images are decoded for the first time."""
+    """root: where the source lies.   progress: told while images are decoded for the first time.
+    table: of the source, where it has been read already; else it is, once, when it is first needed.
+    """
 
     def __init__(
-        self, config: DataConfig, manifest: Manifest, root: Path | None, progress: Progress | None = None
+        self,
+        config: DataConfig,
+        manifest: Manifest,
+        root: Path | None,
+        progress: Progress | None = None,
+        table: Table | None = None,
     ) -> None:
         self.manifest = manifest
-        self._config, self._root, self._progress = config, root, progress
+        self._config, self._root, self._progress, self._read_table = config, root, progress, table
 
     def open_part(self, part: str) -> Samples:
         """One part with its pixels, blended in memory or mapped from the store."""
-        if isinstance(self._table, ComposedTable):
-            return render_part(self._table, self.manifest, part)
+        if isinstance(self.table, ComposedTable):
+            return render_part(self.table, self.manifest, part)
         return read_part(self._store, self.manifest, part)
 
     @property
@@ -65,16 +74,17 @@ class RunData:
         return Augment(self._config.image_size, make_normalization(self._config), settings)
 
     @cached_property
-    def _table(self) -> Table:
-        return read_source(self.manifest.source, self._root)
+    def table(self) -> Table:
+        """Of the source, all parts of it."""
+        return read_source(self.manifest.source, self._root) if self._read_table is None else self._read_table
 
     @cached_property
     def _store(self) -> PixelStore:
-        assert not isinstance(self._table, ComposedTable)
+        assert not isinstance(self.table, ComposedTable)
         size = self._config.store_size
-        path = default_store_path(self._table, size)
+        path = default_store_path(self.table, size)
         # Whoever made a store with gaps said so with --skip-bad; `read_part` knows what is missing.
-        return prepare(self._table, path, size=size, accept_gaps=True, progress=self._progress).store
+        return prepare(self.table, path, size=size, accept_gaps=True, progress=self._progress).store
 
 
 class Feeder:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stablenet.algorithms import Context
     from stablenet.data.augment import Transform
     from stablenet.data.pipeline import Samples
+    from stablenet.engine.parts import RunData
     from stablenet.models import Network
 
 
@@ -115,15 +116,17 @@ class Run:
     @property
     def transform(self) -> Transform:
         """Pixels (b, H, W, 3) uint8 and keys to images (b, 3, s, s), as validation images are treated."""
+        return self.open_data().evaluation_transform
+
+    def open_data(self, root: Path | None = None) -> RunData:
+        """The split with its pixels, part by part; the source is read once for all of them. root: where it lies."""
         from stablenet.engine.parts import RunData
 
-        return RunData(self.config.data, self.manifest, None).evaluation_transform
+        return RunData(self.config.data, self.manifest, root)
 
     def open_part(self, part: str, root: Path | None = None) -> Samples:
-        """A part of the split with its pixels. root: where the source lies."""
-        from stablenet.engine.parts import RunData
-
-        return RunData(self.config.data, self.manifest, root).open_part(part)
+        """One part of the split with its pixels. root: where the source lies."""
+        return self.open_data(root).open_part(part)
 
 
 def load_run(path: Path | str) -> Run:

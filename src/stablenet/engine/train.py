@@ -19,7 +19,7 @@ from stablenet.engine.failures import NonFiniteLoss, explain_memory, is_out_of_m
 from stablenet.engine.folder import FAILED, FINISHED, INTERRUPTED, RUNNING, choose_folder, describe_config, open_folder
 from stablenet.engine.interrupts import CHECKPOINT, STOP, Agreement, Interrupted, StopRequest, watch_signals
 from stablenet.engine.optimizers import learning_rate, set_rate
-from stablenet.engine.parts import RunData, make_manifest
+from stablenet.engine.parts import open_data
 from stablenet.engine.records import describe_judgement, validation_rank
 from stablenet.engine.runs import Run, load_run
 from stablenet.engine.session import Runtime, Session, build_session
@@ -38,7 +38,8 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     runtime, watcher = runtime or Runtime(), watcher or Watcher()
     check_config(config)
     fabric = start_fabric(runtime.device, config.train.precision)
-    manifest = make_manifest(config, runtime.root)
+    data = open_data(config, runtime.root, watcher.decode)
+    manifest = data.manifest
     described = describe_config(config, manifest, runtime.root)
     folder = choose_folder(described, config, runtime.runs, runtime.folder)
     first = fabric.global_rank == 0
@@ -46,7 +47,6 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
         return load_run(folder.path)
     alone = hold_lock(folder.lock) if first else nullcontext()
     with alone, own_random_numbers(fabric.device), _explained(config):
-        data = RunData(config.data, manifest, runtime.root, watcher.decode)
         try:
             session = build_session(config, runtime, fabric, folder, data)
         except BaseException:  # whatever it was: a run that could not begin leaves no folder

@@ -58,12 +58,10 @@ def evaluate_run(
             raise UserError(f"the split of {run.path} has no images in the part {part!r}: choose another --part")
     place = find_device(device)
     model, choice = load_chosen(run, rule)
-    evaluations = []
+    data, evaluations = run.open_data(root), []
     for part in parts:
-        samples = run.open_part(part, root)
-        predictions = predict_part(
-            model, samples, run.transform, device=place, batch_size=batch_size, progress=progress
-        )
+        samples, transform = data.open_part(part), data.evaluation_transform
+        predictions = predict_part(model, samples, transform, device=place, batch_size=batch_size, progress=progress)
         file = run.path / f"predictions-{rule}-{part}.parquet"
         save_table(tabulate(predictions, run.manifest), file)
         figures = measure(predictions, run.manifest.domains, run.manifest.classes)

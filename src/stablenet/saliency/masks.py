@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stablenet.data.sources import read_source
+from stablenet.data.sources import Table
 from stablenet.data.table import ComposedTable
-from stablenet.engine.runs import Run
 from stablenet.errors import UserError
 
 INK = 64  # of 255: fainter ink is smoothing at the border of a stroke
@@ -27,14 +26,13 @@ def share_on_object(maps: Tensor, masks: Tensor) -> Tensor:
     return (maps * masks).sum((1, 2)) / maps.sum((1, 2))
 
 
-def find_digit_masks(run: Run, ids: Sequence[str], root: Path | None) -> Tensor | None:
-    """(n, s, s) bool, the ink of composed images at the network's image size; None where a source has no masks."""
-    table = read_source(run.manifest.source, root)
+def find_digit_masks(table: Table, ids: Sequence[str], side: int) -> Tensor | None:
+    """(n, side, side) bool, the ink of composed images; None where a source's table has no masks."""
     if not isinstance(table, ComposedTable):
         return None
     numbers = {name: number for number, name in enumerate(table.rows["id"])}
     ink = torch.from_numpy(table.read_digits()[[numbers[name] for name in ids]]) >= INK
-    return resize_masks(ink, run.config.data.image_size)
+    return resize_masks(ink, side)
 
 
 def read_mask_files(folder: Path, paths: Sequence[Path], side: int) -> Tensor:

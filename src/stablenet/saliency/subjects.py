@@ -35,7 +35,8 @@ def choose_subjects(run: Run, count: int, part: str = "test", root: Path | None 
     """Images of a part, class by class in turn, spread evenly over each class; the same in every call."""
     if count < 1:
         raise UserError(f"the number of images must be at least 1, got {count}")
-    samples = run.open_part(part, root)
+    data = run.open_data(root)
+    samples = data.open_part(part)
     if not len(samples):
         raise UserError(f"the split of {run.path} has no images in the part {part!r}: choose another --part")
     chosen = spread_over_classes(samples.y, count)
@@ -46,7 +47,7 @@ def choose_subjects(run: Run, count: int, part: str = "test", root: Path | None 
         pixels=tuple(samples.pixels.read(rows)),
         labels=tuple(run.classes[k] for k in samples.y[chosen].tolist()),
         domains=tuple(run.manifest.domains[k] for k in samples.domain[chosen].tolist()),
-        masks=find_digit_masks(run, ids, root),
+        masks=find_digit_masks(data.table, ids, run.config.data.image_size),
     )
 
 
