@@ -6,9 +6,9 @@
 
 Images are synthetic: no data is needed. All methods have the same batch on the device; a step is what the engine does
 with it: loss, backward pass, optimiser. Methods alternate, a few steps each, in a rotating order; the cost is the
-median over rounds of a method's time divided by ERM's in the same round. On a CPU it is the CPU time of this process on one
-thread, which other load hardly affects; on a GPU it is wall-clock time. What a method does before an epoch (clusters,
-augmented domains, whole-set weights) is reported separately, for one epoch of the synthetic set.
+median over rounds of a method's time divided by ERM's in the same round. On a CPU it is the CPU time of this process on
+one thread, which other load hardly affects; on a GPU it is wall-clock time. What a method does before an epoch
+(clusters, augmented domains, whole-set weights) is reported separately, for one epoch of the synthetic set.
 
 Writes speed-<device>-<network>.json and .md into --out (results/methods) and prints the table.
 """

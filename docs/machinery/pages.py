@@ -119,7 +119,7 @@ def _say_elsewhere(name: str) -> str:
     from stablenet.algorithms import ALGORITHMS
 
     if ALGORITHMS[name].approximation:
-        return "All of it is an approximation: the text above says what is known, what is borrowed and what is our choice."
+        return "All of it is an approximation: the text above says what is known, what is borrowed and what is ours."
     return ELSEWHERE.get(name, "Its description names none.")
 
 
