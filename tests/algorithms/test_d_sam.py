@@ -155,7 +155,9 @@ def test_other_networks_are_refused():
             make(name=name)
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"growth": 0}, "at least 1"), ({"dropout": 1.0}, r"at least 0 and below 1")])
+@pytest.mark.parametrize(
+    ("settings", "message"), [({"growth": 0}, "at least 1"), ({"dropout": 1.0}, r"at least 0 and below 1")]
+)
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(UserError, match=message):
         make(**settings)

@@ -234,8 +234,8 @@ def test_backbone_without_stages_is_refused_clearly():
     ("parameters", "message"),
     [
         ({"pseudo_domains": 1}, "at least 2"),
-        ({"taps": []}, "must name feature vectors"),
-        ({"taps": ["stage1:maps"]}, "must name feature vectors"),
+        ({"taps": []}, "taps must be a list that is not empty"),
+        ({"taps": ["stage1:maps"]}, "taps must be feature vectors"),
         ({"adversary": -1.0}, "must be 0 or more"),
         ({"head_rate": 0.0}, "must be positive"),
     ],

@@ -176,7 +176,11 @@ def test_what_does_not_fit_is_refused():
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
-    [({"taps": []}, "at least one tap"), ({"taps": ["stage1:maps"]}, "maps"), ({"steps": 0}, "steps must be")],
+    [
+        ({"taps": []}, "taps must be a list that is not empty"),
+        ({"taps": ["stage1:maps"]}, "maps"),
+        ({"steps": 0}, "steps must be"),
+    ],
 )
 def test_wrong_settings_are_named(parameters, message):
     with pytest.raises(UserError, match=message):

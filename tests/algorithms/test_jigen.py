@@ -83,8 +83,8 @@ def test_claim_the_puzzle_regularises_the_classifier():
     [
         ({"weight": -0.1}, "weight must be 0 or more"),
         ({"grid": 4}, "grid must be 2 or 3, got 4"),
-        ({"grid": 2, "permutations": 24}, r"permutations must lie in 1\.\.23, got 24"),
-        ({"ordered": 1.5}, r"ordered must lie in 0\.\.1"),
+        ({"grid": 2, "permutations": 24}, "permutations must be at most 23, got 24"),
+        ({"ordered": 1.5}, "ordered must be between 0 and 1"),
     ],
 )
 def test_wrong_settings_are_named(parameters, message):

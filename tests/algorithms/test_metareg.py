@@ -264,7 +264,7 @@ def test_one_domain_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"meta_share": 1.0}, r"meta_share must be in \[0, 1\), got 1"),
+        ({"meta_share": 1.0}, "meta_share must be at least 0 and below 1, got 1"),
         ({"inner_steps": 0}, "inner_steps must be at least 1"),
         ({"inner_rate": 0.0}, "inner_rate must be positive"),
         ({"phi_rate": -1.0}, "phi_rate must be 0 or more"),

@@ -572,11 +572,11 @@ def test_a_split_without_validation_is_not_weighed(tmp_path):
     ("setting", "message"),
     [
         ("every=-1", "every must be 0"),
-        ("ramp=1.5", "ramp must be a share"),
-        ("collect=epoch", "set method.parameters.every to 1 or more"),
-        ("strength=1.5", "strength must lie in"),
+        ("ramp=1.5", "ramp must be between 0 and 1"),
+        ("collect=epoch", "every must be 1 or more with collect='epoch'"),
+        ("strength=1.5", "strength must be between 0 and 1"),
         ("offset=-0.5", "offset must be 0 or more"),
-        ("components=-1", "components must be a whole number"),
+        ("components=-1", "components must be 0 or more"),
     ],
 )
 def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
@@ -586,7 +586,7 @@ def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
 
 def test_components_of_offsets_that_are_off_are_refused(tmp_path):
     off = ("method.parameters.components=4", "method.parameters.offset=0.0")
-    with pytest.raises(UserError, match="components are those of offsets"):
+    with pytest.raises(UserError, match="components must be left out with offset=0"):
         tiny_run(tmp_path / "run", "stablenet", *off)
 
 
@@ -665,7 +665,7 @@ def test_checkpoint_is_tensors_and_json(tmp_path):
     tensors, meta = state.load_tensors(tmp_path / "run" / "checkpoint.safetensors")
     assert meta["position"]["step"] == 9
     assert meta["position"]["batch"] == 2
-    assert "method/weighting.memory.features" in tensors
+    assert "method/strategy.weighting.memory.features" in tensors
     assert any(name.startswith("optimizer/engine/") for name in tensors)
 
 

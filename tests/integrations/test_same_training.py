@@ -8,12 +8,17 @@ from torch.utils.data import TensorDataset
 
 from stablenet.engine import train as engine
 from stablenet.engine.optimizers import learning_rate, make_optimizer, set_rate
-from stablenet.engine.session import begin_again
 from stablenet.integrations import DatasetCriterion
-from tests.engine.tiny import CLASSES, tiny_run
+from tests.engine.tiny import CLASSES, begin_again, tiny_run
 
 PLAIN = "model.name=tests.engine.tiny:PlainNet"
-LONG = ("train.epochs=13", "train.log_every=1", "method.parameters.validation=plain")  # weights grow over two epochs
+TAPS = 'method.parameters.taps=["stage1", "stage2"]'
+LONG = (
+    TAPS,
+    "train.epochs=13",
+    "train.log_every=1",
+    "method.parameters.validation=plain",
+)  # weights grow over two epochs
 
 
 def train_spied(folder, monkeypatch, *settings):
@@ -41,11 +46,11 @@ def train_spied(folder, monkeypatch, *settings):
 def test_the_losses_of_every_sample_are_the_same_in_every_epoch(tmp_path, monkeypatch, pretrained):
     settings = []
     if pretrained:
-        body = begin_again(*(lambda run: (run.config, run.manifest))(tiny_run(tmp_path / "first", "erm", PLAIN)))
+        body = begin_again(tiny_run(tmp_path / "first", "erm", PLAIN))
         save_file(body.network.body.state_dict(), tmp_path / "body.safetensors")
         settings = [f"model.pretrained={tmp_path / 'body.safetensors'}"]
     run, steps = train_spied(tmp_path / "run", monkeypatch, *settings)
-    algorithm, held = begin_again(run.config, run.manifest), run.open_part("train")
+    algorithm, held = begin_again(run), run.open_part("train")
     network, config = algorithm.network, run.config.train
     images = run.transform(held.pixels.read(held.row), torch.zeros(len(held)))
     samples = TensorDataset(images, held.y)

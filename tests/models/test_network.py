@@ -130,7 +130,7 @@ def test_unusable_backbones_are_named(name, message):
 
 
 def test_wrong_parameters_and_taps_are_named():
-    with pytest.raises(UserError, match=r"could not be built.*depth"):
+    with pytest.raises(UserError, match=r"unknown setting 'model.parameters.depth'"):
         build_network("paper-cnn", 3, parameters={"depth": 3})
     with pytest.raises(UserError, match="unknown tap 'stage7'"):
         build_network("paper-cnn", 3, taps=["stage7"])

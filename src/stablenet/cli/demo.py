@@ -29,7 +29,7 @@ def demo(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from stablenet.demo import DemoSettings, run_demo
-    from stablenet.demo.run import make_configs
+    from stablenet.demo.train import make_configs
 
     settings = DemoSettings(output=output, seeds=tuple(range(seeds)), epochs=epochs, workers=workers)
     names = {config.name: config.train.epochs for config in make_configs(settings)}

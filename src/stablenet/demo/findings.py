@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stablenet.demo.run import METHOD, REFERENCE, RULES
+from stablenet.demo.train import METHOD, REFERENCE, RULES
 from stablenet.engine.runs import Run
 from stablenet.evaluation.evaluate import RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch

@@ -11,7 +11,7 @@ from stablenet._version import __version__
 from stablenet.demo import charts
 from stablenet.demo.findings import Findings
 from stablenet.demo.pictures import show_extremes, show_part
-from stablenet.demo.run import RECIPE, DemoSettings, write_commands
+from stablenet.demo.train import RECIPE, DemoSettings, write_commands
 from stablenet.demo.verdict import sign, write_learned, write_verdict
 from stablenet.demo.weights import SampleWeights
 from stablenet.engine.recipes import find_recipe

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from stablenet.demo.run import RECIPE, DemoSettings, make_configs, make_order, train_all, write_commands
+from stablenet.demo.train import RECIPE, DemoSettings, make_configs, make_order, train_all, write_commands
 from stablenet.engine.assemble import assemble_config
 from stablenet.engine.runs import load_run
 from stablenet.engine.session import Runtime
