@@ -35,14 +35,12 @@ from torchvision.models import resnet18
 from torchvision.transforms import v2
 
 from stablenet.data.augment import Augment, Normalization, Resize, Transform
-from stablenet.data.cache import prepare
-from stablenet.data.crop import apply_draws
-from stablenet.data.draws import Draws
-from stablenet.data.order import BatchSettings
-from stablenet.data.pipeline import Loader, Samples
+from stablenet.data.image_list import ImageList
+from stablenet.data.loader import BatchSettings, Loader, PartSamples
+from stablenet.data.prepare import prepare
 from stablenet.data.sources import read_source
 from stablenet.data.store import PixelStore
-from stablenet.data.table import ImageTable
+from stablenet.data.transforms import Draws, apply_draws
 
 BATCH = 128
 GPU_BATCH = 64
@@ -73,7 +71,7 @@ def measure_in_turn(ways: list[Callable[[], float]], rounds: int) -> list[float]
     return best
 
 
-def bench_prepare(table: ImageTable, place: Path, rounds: int) -> list[Result]:
+def bench_prepare(table: ImageList, place: Path, rounds: int) -> list[Result]:
     """The whole of `prepare`: sizes, decoding, hashing, writing, flushing to disk; in wall-clock and in CPU time.
 
     If other jobs use the cores, wall-clock time depends on how the cores were shared; CPU time is the work done.
@@ -173,7 +171,7 @@ def store_transforms() -> dict[str, Transform]:
     }
 
 
-def bench_feed(table: ImageTable, store: PixelStore, folder: Path, rounds: int, batches: int) -> list[Result]:
+def bench_feed(table: ImageList, store: PixelStore, folder: Path, rounds: int, batches: int) -> list[Result]:
     rows = list(zip(table.rows["path"], table.rows["label"], table.rows["domain"], strict=True))
     results = []
     for name, transform in file_transforms().items():
@@ -201,11 +199,11 @@ def _rate(loader: Iterator[object], batches: int) -> float:
     return batches * BATCH / (time.perf_counter() - start)
 
 
-def take_all(store: PixelStore) -> Samples:
+def take_all(store: PixelStore) -> PartSamples:
     """The whole store as one part."""
     y, domain = (torch.tensor(store.rows[name].to_numpy()) for name in ("label", "domain"))
     index = torch.arange(len(store))
-    return Samples(store, index, y, domain, index, len(store))
+    return PartSamples(store, index, y, domain, index, len(store))
 
 
 def bench_gpu(store: PixelStore, rounds: int, steps: int) -> list[Result]:
@@ -303,7 +301,7 @@ class Trainer:
         self.optimizer.step()
 
 
-def unpack(table: ImageTable, folder: Path) -> Path:
+def unpack(table: ImageList, folder: Path) -> Path:
     """Image files for the usual way."""
     if table.root.is_dir():
         return table.root
@@ -351,7 +349,7 @@ def main() -> None:
     load_before = os.getloadavg()[0]
     parts = arguments.parts or ["prepare", "feed", *(["gpu"] if torch.cuda.is_available() else [])]
     table = read_source("pacs", arguments.data)
-    assert isinstance(table, ImageTable)
+    assert isinstance(table, ImageList)
     with tempfile.TemporaryDirectory() as scratch:
         place, results = Path(scratch) / "store", []
         if "prepare" in parts:

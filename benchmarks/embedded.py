@@ -25,9 +25,8 @@ from typing import Any
 from benchmarks.evidence import spread as spread_values
 from benchmarks.methods import note_approximation
 from stablenet.algorithms import ALGORITHMS
-from stablenet.engine.assemble import assemble_config
-from stablenet.engine.config import RunConfig
-from stablenet.engine.runs import Run
+from stablenet.engine.config import RunConfig, assemble_config
+from stablenet.engine.run import Run
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError

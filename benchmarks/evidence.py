@@ -81,10 +81,10 @@ def spread(values: Sequence[float]) -> str:
 
 def open_session(recipe: str, seed: int, root: Path | None, settings: list[str], with_target: bool = False) -> Any:
     """A StableNet run of the recipe, ready to start, on the CPU."""
-    from stablenet.engine.assemble import assemble_config
+    from stablenet.engine.config import assemble_config
     from stablenet.engine.devices import start_fabric
-    from stablenet.engine.folder import RunFolder
-    from stablenet.engine.parts import open_data
+    from stablenet.engine.run import RunFolder
+    from stablenet.engine.run_data import open_data
     from stablenet.engine.session import Runtime, build_session
 
     config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}", *settings])
@@ -95,8 +95,7 @@ def open_session(recipe: str, seed: int, root: Path | None, settings: list[str],
 
 def weigh(recipe: str, seed: int, root: Path | None, settings: list[str]) -> dict[str, float]:
     """The weights a StableNet run of the recipe starts with, by context; tie: Cramér's V of context and label."""
-    from stablenet.diagnose.context import cramer_v, find_minority
-    from stablenet.diagnose.telling import one_hot
+    from stablenet.diagnose.measure import cramer_v, find_minority, one_hot
     from stablenet.weighting import effective_sample_size
 
     session = open_session(recipe, seed, root, settings)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from stablenet.algorithms import ALGORITHMS, Algorithm, EpochJudge, StepOutput
-from stablenet.algorithms.base import Context, TrainingSet, classify
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Context, TrainingSet, classify
+from stablenet.data.loader import Batch
 from stablenet.models import Network
 from stablenet.weighting import recommended, solve_dataset
 

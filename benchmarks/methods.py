@@ -30,13 +30,12 @@ import pandas as pd
 import torch
 
 from stablenet.algorithms import ALGORITHMS
+from stablenet.data.loader import Batch, MemoryPixels, PartSamples
 from stablenet.data.manifest import Manifest
-from stablenet.data.pipeline import Batch, MemoryPixels, Samples
-from stablenet.engine.assemble import assemble_config
-from stablenet.engine.config import RunConfig, merge, read_config
+from stablenet.engine.config import RunConfig, assemble_config, merge, read_config
 from stablenet.engine.devices import own_random_numbers, start_fabric
-from stablenet.engine.folder import RunFolder
-from stablenet.engine.parts import RunData
+from stablenet.engine.run import RunFolder
+from stablenet.engine.run_data import RunData
 from stablenet.engine.session import Runtime, Session, build_session
 from stablenet.errors import UserError
 
@@ -78,13 +77,13 @@ def list_cases(methods: list[str]) -> dict[str, Case]:
 class MadeUp(RunData):
     """Random images in memory, cycling through classes and domains."""
 
-    def open_part(self, part: str) -> Samples:
+    def open_part(self, part: str) -> PartSamples:
         rows, side = self.manifest.part(part), self._config.image_size
         generator = torch.Generator().manual_seed(0)
         pixels = torch.randint(0, 256, (len(rows), side, side, 3), dtype=torch.uint8, generator=generator)
         label, domain = (torch.from_numpy(rows[name].to_numpy(copy=True)) for name in ("label", "domain"))
         count = torch.arange(len(rows))
-        return Samples(MemoryPixels(rows["id"].tolist(), pixels), count, label, domain, count, len(rows))
+        return PartSamples(MemoryPixels(rows["id"].tolist(), pixels), count, label, domain, count, len(rows))
 
 
 def make_rows(count: int) -> Manifest:

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from benchmarks.evidence import open_session, spread
 from benchmarks.known_contexts import make_independent
-from stablenet.data.pipeline import Batch
+from stablenet.data.loader import Batch
 from stablenet.models.taps import LAST
 from stablenet.weighting import recommended, solve_dataset, solve_offsets
 

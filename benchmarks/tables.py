@@ -36,7 +36,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from stablenet.tables import (
+from stablenet.tabular import (
     CRBRClassifier,
     DWRClassifier,
     DWRRegressor,
@@ -45,7 +45,7 @@ from stablenet.tables import (
     StableClassifier,
     StableRegressor,
 )
-from stablenet.tables.simulate import RATES, TRAINING_RATE, Simulation
+from stablenet.tabular.ancestors import RATES, TRAINING_RATE, Simulation
 
 COLUMNS = 50
 PENALTIES = np.logspace(-3, 3, 13)  # chosen from by cross-validation inside the training environment
@@ -97,7 +97,7 @@ def measure_speed(options: argparse.Namespace) -> None:
 
 
 def print_one_fit(options: argparse.Namespace) -> None:
-    from stablenet.tables import functions
+    from stablenet.tabular import functions
 
     rows = options.rows[0]
     generator = np.random.default_rng(0)

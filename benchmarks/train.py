@@ -24,19 +24,17 @@ import pandas as pd
 import torch
 from torch.nn import functional
 
+from stablenet.data.loader import MemoryPixels, PartSamples
 from stablenet.data.manifest import Manifest
-from stablenet.data.pipeline import MemoryPixels, Samples
-from stablenet.engine.assemble import assemble_config
-from stablenet.engine.config import RunConfig
+from stablenet.engine.config import RunConfig, assemble_config
 from stablenet.engine.devices import start_fabric
-from stablenet.engine.folder import RunFolder, describe_config, open_folder
 from stablenet.engine.interrupts import StopRequest
+from stablenet.engine.monitor import Watcher
 from stablenet.engine.optimizers import make_optimizer
-from stablenet.engine.parts import RunData, open_data
+from stablenet.engine.run import RunFolder, describe_config, open_folder
+from stablenet.engine.run_data import RunData, open_data
 from stablenet.engine.session import Runtime, Session, build_session, make_algorithm
-from stablenet.engine.train import Training
-from stablenet.engine.validate import evaluate_loader
-from stablenet.engine.watch import Watcher
+from stablenet.engine.train import Training, evaluate_loader
 
 BARE, ERM = "bare loop", "erm"
 METHODS = {
@@ -73,13 +71,13 @@ RESNET = Case("ResNet-18, 224 px, cuda", ("model.pretrained=",), "pacs-unbalance
 class MadeUp(RunData):
     """Random images in memory."""
 
-    def open_part(self, part: str) -> Samples:
+    def open_part(self, part: str) -> PartSamples:
         rows, side = self.manifest.part(part), self._config.image_size
         generator = torch.Generator().manual_seed(0)
         pixels = torch.randint(0, 256, (len(rows), side, side, 3), dtype=torch.uint8, generator=generator)
         label = torch.from_numpy(rows["label"].to_numpy(copy=True))
         count = torch.arange(len(rows))
-        return Samples(
+        return PartSamples(
             MemoryPixels(rows["id"].tolist(), pixels), count, label, torch.zeros_like(label), count, len(rows)
         )
 

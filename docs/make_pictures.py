@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from stablenet import StableWeighting
-from stablenet.data.pipeline import render_part
-from stablenet.data.settings import split_table
+from stablenet.data.loader import render_part
 from stablenet.data.sources import read_source
+from stablenet.data.splits import split_table
 from stablenet.models import Network, build_network
 from stablenet.weighting import effective_sample_size, recommended, solve_dataset
 from stablenet.weighting.dependence import dependence_matrix

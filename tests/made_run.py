@@ -5,12 +5,11 @@ import json
 import pytest
 import torch
 
-from stablenet.data.settings import split_table
 from stablenet.data.sources import read_source
+from stablenet.data.splits import split_table
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import read_config
-from stablenet.engine.folder import RunFolder
-from stablenet.engine.runs import load_run
+from stablenet.engine.run import RunFolder, load_run
 from stablenet.models import build_network
 
 BEST_EPOCH, LAST_EPOCH = 2, 3

@@ -69,7 +69,7 @@ def test_damage_inside_the_lines_is_named(tmp_path):
     with pytest.raises(UserError, match="line 2 is not JSON"):
         read_lines(path)
     path.write_text('{"a": 1}\n5\n')
-    with pytest.raises(UserError, match="line 2 is no record"):
+    with pytest.raises(UserError, match="line 2 is not a JSON object"):
         read_lines(path)
 
 

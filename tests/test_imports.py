@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import stablenet
+from stablenet.algorithms import ALGORITHMS
+from stablenet.engine.run import OLD_FINDING
 from stablenet.errors import UserError
 from stablenet.imports import import_own, search_folders
 
@@ -93,7 +95,7 @@ def test_a_module_that_is_nowhere_is_named_once(tmp_path):
     (tmp_path / "here").mkdir()
     told = run_script(tmp_path / "here", "bench", "plan", "../mine.toml", code=2)
     assert told.count("\n") == 1
-    assert "the table ../mine.toml: there is no module 'packet' in" in told
+    assert "the table ../mine.toml: no module 'packet' in" in told
     assert f"{tmp_path / 'here'} or among the installed packages" in told
 
 
@@ -121,9 +123,9 @@ def test_folders_are_searched_first_and_once(tmp_path, search):
     [
         ("half_made", "the module 'half_made' cannot be imported: No module named 'not_installed'"),
         ("wrong_name", "the module 'wrong_name' cannot be imported: cannot import name 'nothing'"),
-        ("half_made_package.part", "there is no module 'half_made_package.part' in"),
-        ("", "'' is no name of a module"),
-        (".half_made", "'.half_made' is no name of a module"),
+        ("half_made_package.part", "no module 'half_made_package.part' in"),
+        ("", "'' is not a module name"),
+        (".half_made", "'.half_made' is not a module name"),
     ],
 )
 def test_what_cannot_be_imported_is_told(tmp_path, search, name, message):
@@ -223,6 +225,16 @@ def test_the_weighting_imports_torch_and_single_modules_alone():
 def test_the_engine_stands_below_what_is_computed_after_training():
     above = {"evaluation", "bench", "report", "demo", "export", "saliency", "diagnose", "cli"}
     assert {name.split(".")[1] for name in reach(GRAPH, "stablenet.engine") if name.count(".")} & above == set()
+
+
+def test_the_engine_knows_no_method_by_name():
+    package = Path(stablenet.__file__).parent
+    files = [*sorted((package / "engine").glob("*.py")), package / "cli" / "progress.py"]
+    words = {name for name in ALGORITHMS if name not in ("erm", "stablenet")}  # the default; the package's own name
+    words |= {"context_use", "offsets_left", "dependence_before", "dependence_after", "ess_ratio"}
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+    said = [node.value for node in nodes if isinstance(node, ast.Constant) and node.value in words]
+    assert said == [OLD_FINDING]
 
 
 @pytest.mark.parametrize(

@@ -181,11 +181,11 @@ def test_onnx_elsewhere_gives_the_same_outputs(trained, stablenet, tree, place):
 
 def test_mistakes_end_in_one_sentence(trained, stablenet, tree):
     cases = {
-        ("evaluate", "nowhere"): "no run folder",
+        ("evaluate", "nowhere"): "not a run folder",
         ("evaluate", trained, "--rule", "best"): "unknown selection rule 'best'",
-        ("evaluate", trained, "--rule", "oracle"): "needs target figures",
+        ("evaluate", trained, "--rule", "oracle"): "needs target metrics",
         ("predict", trained, "nowhere.png"): "does not exist",
-        ("predict", trained, "images", "-o", "x.xlsx"): "written as .csv or .parquet",
+        ("predict", trained, "images", "-o", "x.xlsx"): "written to a .csv or .parquet file",
         ("export", trained, "--format", "tflite"): "unknown format 'tflite'",
     }
     for words, message in cases.items():

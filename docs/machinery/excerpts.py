@@ -38,7 +38,7 @@ class Excerpt:
         if not path.is_file():
             raise LostExcerpt(f"there is no file {self.file} in the package")
         text = path.read_text(encoding="utf-8")
-        first, last = _find_function(text, self.function, self.file)
+        first, last = find_function(text, self.function, self.file)
         source = text.splitlines()
         for start in range(first, last - len(self.lines) + 2):
             found = textwrap.dedent("\n".join(source[start - 1 : start - 1 + len(self.lines)])).splitlines()
@@ -47,7 +47,7 @@ class Excerpt:
         raise LostExcerpt(f"{self.function} in {self.file} no longer holds {self.lines[0]!r}")
 
 
-def _find_function(text: str, name: str, file: str) -> tuple[int, int]:
+def find_function(text: str, name: str, file: str) -> tuple[int, int]:
     """The first and last line of a function, class or `Class.method`."""
     body: list[ast.stmt] = ast.parse(text).body
     for part in name.split("."):

@@ -55,7 +55,7 @@ def tabulate_presets() -> Iterator[str]:
 
 
 def tabulate_recipes() -> Iterator[str]:
-    from stablenet.engine.recipes import list_recipes
+    from stablenet.engine.config import list_recipes
 
     yield "| recipe | what |"
     yield "|---|---|"
@@ -135,7 +135,7 @@ def _split_departures(text: str, elsewhere: str) -> str:
 
 def _recipe_notes() -> list[str]:
     """What the recipes of the embedded data, MNIST-M and PACS say of single methods, each sentence once."""
-    from stablenet.engine.recipes import list_recipes
+    from stablenet.engine.config import list_recipes
 
     return list(dict.fromkeys(note for recipe in list_recipes().values() for note in recipe.notes))
 

@@ -1,6 +1,12 @@
 """StableNet: sample weights that make features independent.
 
-The names below load on first use, so that `import stablenet` and the command line start without torch.
+The public names load on first use, so that `import stablenet` and the command line start without torch.
+
+In reading order: `weighting`, the method itself, and `independence`, its statistic as a test; `tabular` and
+`integrations`, the method for tables and for training loops of others. Then what trains images: `data`, `models`,
+`algorithms`, `engine`, `evaluation`, `export`. Then what shows results: `saliency`, `bench`, `report`, `demo`,
+`diagnose`, with `pages` for their charts and HTML, and `cli` for the command line. Shared by all of them are the
+modules `errors`, `registry`, `values`, `files`, `randomness`, `metrics`, `processes`, `replay` and `imports`.
 """
 
 from __future__ import annotations
@@ -13,12 +19,12 @@ from stablenet.errors import UserError
 
 if TYPE_CHECKING:
     from stablenet.independence import independence_test, pairwise_independence_test, plot_dependence
-    from stablenet.tables import StableClassifier, StableRegressor
+    from stablenet.tabular import StableClassifier, StableRegressor
     from stablenet.weighting import StableWeighting
 
 _HOMES = {
-    "StableClassifier": "stablenet.tables",
-    "StableRegressor": "stablenet.tables",
+    "StableClassifier": "stablenet.tabular",
+    "StableRegressor": "stablenet.tabular",
     "StableWeighting": "stablenet.weighting",
     "independence_test": "stablenet.independence",
     "pairwise_independence_test": "stablenet.independence",

@@ -1,4 +1,4 @@
-"""`python -m stablenet` is the command `stablenet`."""
+"""`python -m stablenet` runs the `stablenet` command."""
 
 from stablenet.cli.main import run
 

@@ -1,5 +1,5 @@
-"""The one exception a user's mistake raises: what was found, what was expected, what to do."""
+"""The exception raised for user errors: what was found, what was expected, what to do."""
 
 
 class UserError(ValueError):
-    """A mistake in what the user passed or has on disk; the command line prints it without a traceback."""
+    """An error in the user's input or files; the command line prints it without a traceback."""

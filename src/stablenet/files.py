@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there, lines that are appended, locks between processes, hashes."""
+"""Atomic writes of files and folders, appended JSON lines, locks between processes, and hashes."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from typing import Any
 
 from stablenet.errors import UserError
 
-_GLANCE = 0.1  # seconds a lock is tried for: `is_locked` takes it for a moment, which must not look like a holder
+_GLANCE = 0.1  # seconds to retry a lock: `is_locked` takes it for a moment, which must not look like a holder
 
 
 @contextmanager
 def name_full_disk(path: Path) -> Iterator[None]:
-    """Turn a full disk into one sentence."""
+    """Turn the error of a full disk into a UserError."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
-                f"the disk is full: {path} could not be written; free some space and try again (a run goes on with "
+                f"the disk is full: {path} could not be written; free some space and try again (continue a run with "
                 "--resume)"
             ) from error
         raise
 
 
 def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) -> None:
-    """Let `write` fill a file beside the path, then put it in its place in one step: readers see the old or the new.
+    """Write a file atomically: `write` fills a temporary file, which then replaces `path`.
 
-    sync: wait until the disk has it; without, a power cut (not a killed process) may lose it.
+    sync: flush the file to disk; otherwise a power failure (not a killed process) may lose it.
     """
-    # One name for all writers: what a killed process left is overwritten, not gathered.
+    # The same temporary name for all writers: leftovers of killed processes are overwritten and do not accumulate.
     partial = path.with_name(f".{path.name}.partial")
     try:
         with name_full_disk(path):
@@ -56,7 +56,7 @@ def write_bytes(path: Path, data: bytes, sync: bool = True) -> None:
 
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:
-    """UTF-8, lines as they are on every system."""
+    """Write text as UTF-8, with unchanged line ends on every system."""
     write_bytes(path, text.encode(), sync)
 
 
@@ -74,7 +74,7 @@ def read_json(path: Path) -> Any:
 
 
 class Lines:
-    """JSON lines, appended to. length: bytes to keep of what is there; None keeps all."""
+    """A file of JSON lines to append to. length: bytes of the existing file to keep; None keeps all."""
 
     def __init__(self, path: Path, length: int | None = None) -> None:
         self._path = path
@@ -82,7 +82,7 @@ class Lines:
         if length is not None:
             if self._file.seek(0, os.SEEK_END) < length:
                 self._file.close()
-                raise UserError(f"{path} is shorter than its checkpoint says: the run folder was changed")
+                raise UserError(f"{path} is shorter than recorded in its checkpoint: the run folder was changed")
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)
 
@@ -93,11 +93,11 @@ class Lines:
             self._file.flush()
 
     def length(self) -> int:
-        """Of the file, in bytes."""
+        """Length of the file in bytes."""
         return self._file.tell()
 
     def sync(self) -> None:
-        """Bring all lines to the disk."""
+        """Flush all lines to disk."""
         with name_full_disk(self._path):
             os.fsync(self._file.fileno())
 
@@ -106,10 +106,10 @@ class Lines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; a last one that a killed process left half written is passed over."""
+    """All complete lines; a last line left incomplete by a killed process is skipped."""
     if not path.exists():
         return []
-    # Not splitlines: texts may hold characters that it takes for the end of a line.
+    # Not splitlines, which also splits at other characters that texts may contain.
     *whole, _ = path.read_text(encoding="utf-8", errors="replace").split("\n")
     return [_read_line(line, number, path) for number, line in enumerate(whole, start=1)]
 
@@ -120,12 +120,12 @@ def _read_line(line: str, number: int, path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path} is damaged: line {number} is not JSON") from error
     if not isinstance(record, dict):
-        raise UserError(f"{path} is damaged: line {number} is no record")
+        raise UserError(f"{path} is damaged: line {number} is not a JSON object")
     return record
 
 
 def replace_nan(value: Any) -> Any:
-    """JSON has no NaN: null says that there is nothing to tell."""
+    """Replace NaN and infinities, which JSON does not have, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -137,14 +137,14 @@ def replace_nan(value: Any) -> Any:
 
 @contextmanager
 def build_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder that takes the name `path` at the end, or vanishes if anything goes wrong.
+    """Yield an empty folder that is renamed to `path` at the end, or removed on any error.
 
-    Call under `lock`: folders a killed process left behind are removed first.
+    Call while holding `lock`: folders left behind by killed processes are removed first.
     """
     for leftover in path.parent.glob(f".{path.name}.partial-*"):
         shutil.rmtree(leftover)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
-    folder.chmod(0o755)  # mkdtemp's folders are for one user alone
+    folder.chmod(0o755)  # mkdtemp's folders are private to the user
     try:
         with name_full_disk(path):
             yield folder
@@ -156,7 +156,7 @@ def build_folder(path: Path) -> Iterator[Path]:
 def _put_in_place(folder: Path, path: Path) -> None:
     for file in (*folder.iterdir(), folder):
         _sync(file)
-    aside = folder.with_name(f"{folder.name}-old")  # a leftover by name, should the process be killed here
+    aside = folder.with_name(f"{folder.name}-old")  # named like a leftover, in case the process is killed here
     if path.exists():
         path.rename(aside)
     folder.rename(path)
@@ -165,11 +165,11 @@ def _put_in_place(folder: Path, path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Wait until the disk has a file, or the names in a folder."""
+    """Flush a file, or the entries of a folder, to disk."""
     is_folder = path.is_dir()
     if is_folder and os.name == "nt":
-        return  # Windows opens no folders, and needs no such call to keep a rename
-    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows syncs only what may be written
+        return  # Windows cannot open folders, and keeps renames without this call
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows syncs only writable files
     try:
         os.fsync(descriptor)
     finally:
@@ -178,19 +178,19 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Train in a run folder alone, refusing to wait; the lock goes with the process, however it ends.
+    """Hold the lock of a run folder, or raise if it is taken; released when the process ends, however it ends.
 
-    path: of the lock file, in that folder.
+    path: the lock file in that folder.
     """
     with _open_lock(path) as descriptor:
         if not _try_lock(descriptor, path):
-            raise UserError(f"another process is training in {path.parent}: wait for it, or stop it first")
+            raise UserError(f"another process is training in {path.parent}: wait for it to finish, or stop it first")
         yield
 
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """One process builds at `path` at a time; the others wait here. Makes the folder `path` will lie in."""
+    """Let one process at a time build `path`; the others wait here. Creates the parent folder of `path`."""
     from filelock import lock_descriptor
 
     file = path.parent / f".{path.name}.lock"
@@ -201,9 +201,9 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock now. Yes where that cannot be found out: then what is recorded stands.
+    """Whether a process holds the lock now. True if that cannot be determined: then the recorded state counts.
 
-    It cannot where the file may not be written and lies on a network file system.
+    It cannot be determined for a read-only file on a network file system.
     """
     try:
         descriptor = _open_to_look(path)
@@ -218,7 +218,7 @@ def is_locked(path: Path) -> bool:
 
 
 def remove_lock(path: Path) -> None:
-    """Take a lock file away. Windows keeps one that is held: it then stays, and is taken again by the next run."""
+    """Remove a lock file. Windows does not remove one that is held: it then stays, and the next run reuses it."""
     try:
         path.unlink(missing_ok=True)
     except PermissionError:
@@ -228,12 +228,12 @@ def remove_lock(path: Path) -> None:
 
 @contextmanager
 def _open_lock(path: Path) -> Iterator[int]:
-    """The lock file's descriptor. Closing it lets the lock go."""
+    """Open a lock file and yield its descriptor; closing it releases the lock."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise UserError(f"cannot write to {path.parent} ({error.strerror}): choose another place") from error
+        raise UserError(f"cannot write to {path.parent} ({error.strerror}): choose another folder") from error
     try:
         yield descriptor
     finally:
@@ -241,17 +241,17 @@ def _open_lock(path: Path) -> Iterator[int]:
 
 
 def _open_to_look(path: Path) -> int:
-    """For writing where that is allowed: network file systems lock nothing else."""
+    """Open a lock file for writing if allowed: network file systems lock no other files."""
     try:
         return os.open(path, os.O_RDWR)
     except FileNotFoundError:
         raise
-    except OSError:  # another user's file, or a disk that is only read
+    except OSError:  # another user's file, or a read-only file system
         return os.open(path, os.O_RDONLY)
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:
-    """Whether the lock could be had; it is held from then on, until the descriptor is closed."""
+    """Try to take the lock, which is then held until the descriptor is closed; return whether it was taken."""
     from filelock import lock_descriptor
 
     deadline = time.monotonic() + _GLANCE
@@ -269,11 +269,11 @@ def _name_missing_locks(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"{path} cannot be locked ({error.strerror}): choose a place on a file system that has locks"
+            f"{path} cannot be locked ({error.strerror}): choose a folder on a file system that supports locks"
         ) from error
 
 
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
-    """A file's hash, in hexadecimal digits."""
+    """Hash of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()

@@ -1,6 +1,6 @@
-"""Modules of the user's own, by name: in the user's folders, then wherever Python looks.
+"""Import users' own modules by name: from the given folders first, then from Python's search path.
 
-A console script, unlike `python -m`, does not search the current folder.
+Unlike `python -m`, a console script does not search the current folder.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from stablenet.errors import UserError
 
 
 def import_own(name: str, folders: Sequence[Path]) -> ModuleType:
-    """Import `package.module`. folders: absolute; they stay importable, for what it imports later."""
+    """Import `package.module`. folders: absolute; they stay on the search path, for later imports."""
     search_folders(folders)
     if not name or name.startswith("."):
-        raise UserError(f"{name!r} is no name of a module, expected package.module")
+        raise UserError(f"{name!r} is not a module name, expected package.module")
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -26,7 +26,7 @@ def import_own(name: str, folders: Sequence[Path]) -> ModuleType:
             raise UserError(f"the module {name!r} cannot be imported: {error}") from error
         places = " or ".join(map(str, folders))
         raise UserError(
-            f"there is no module {error.name!r} in {places} or among the installed packages: put its file there, "
+            f"no module {error.name!r} in {places} or among the installed packages: put its file there, "
             "or add its folder to PYTHONPATH"
         ) from error
     except ImportError as error:
@@ -34,6 +34,6 @@ def import_own(name: str, folders: Sequence[Path]) -> ModuleType:
 
 
 def search_folders(folders: Iterable[Path]) -> None:
-    """Let imports search these folders first, as Python does with a script's own; those it searches stay in place."""
+    """Prepend folders to the import path, as Python does with a script's folder; those already on it stay in place."""
     new = [place for place in dict.fromkeys(map(str, folders)) if place not in sys.path]
     sys.path[:0] = new

@@ -1,4 +1,4 @@
-"""Figures of a classifier: counts per domain and class, calibration, and what a few seeds say of a mean."""
+"""Metrics of a classifier: accuracy per domain and class, calibration, and statistics over a few seeds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-MOST_DOMAINS = 20  # listed one by one; sets with more (MNIST-M has 200) have a handful of images in each
-BINS = 15  # of equal width; the usual number since the measure came up for deep networks
+MOST_DOMAINS = 20  # listed individually; sets with more (MNIST-M has 200) have only a few images in each
+BINS = 15  # of equal width; the usual number for deep networks
 CONFIDENCE = 0.95
 
 
 class GroupCounts:
-    """Right and all predictions per domain and class, summed on the device; reading the figures waits for it."""
+    """Counts of correct and of all predictions per domain and class, kept on the device; `figures` synchronizes."""
 
     def __init__(self, num_domains: int, num_classes: int, device: torch.device) -> None:
         self._shape = (num_domains, num_classes)
@@ -27,7 +27,7 @@ class GroupCounts:
         self._weighted = torch.zeros(4, dtype=torch.float64, device=device)  # Σw, Σw², Σw·right, Σw·loss
 
     def add(self, logits: Tensor, y: Tensor, domain: Tensor, weights: Tensor | None = None) -> None:
-        """logits: (b, classes).   y, domain: (b,).   weights: (b,) for figures under weights beside the plain ones."""
+        """Add a batch. logits: (b, classes).   y, domain: (b,).   weights: (b,), adds weighted metrics."""
         cell = domain * self._shape[1] + y
         right = (logits.argmax(1) == y).long()
         self._counts.index_add_(1, cell, torch.stack([right, torch.ones_like(right)]))
@@ -38,13 +38,13 @@ class GroupCounts:
             self._weighted += terms.double() @ weights.double()
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """What several processes sum."""
+        """The tensors to sum over processes."""
         return self._counts, self._loss, self._weighted
 
     def figures(self, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
-        """accuracy over all samples, mean over domains, worst (domain, class) group, per domain, per class, loss.
+        """Loss and accuracy: overall, mean over domains, worst (domain, class) group, per domain and per class.
 
-        With weights also weighted_accuracy, weighted_loss and the effective number of samples, weighted_count.
+        With weights also weighted_accuracy, weighted_loss and the effective sample size, weighted_count.
         """
         counts = self._counts.cpu().view(2, *self._shape)
         right, total = counts[0], counts[1]
@@ -68,13 +68,13 @@ class GroupCounts:
 
 
 def _shares(right: Tensor, total: Tensor, names: Sequence[str]) -> dict[str, float]:
-    """Accuracy by name, of what has samples at all."""
+    """Accuracy by name, for those with samples."""
     pairs = zip(names, right.tolist(), total.tolist(), strict=True)
     return {name: hits / number for name, hits, number in pairs if number}
 
 
 def calibration_error(probabilities: Tensor, y: Tensor, bins: int = BINS) -> float:
-    r"""Expected calibration error Σ_b n_b/n·|accuracy_b − confidence_b| over bins of the largest probability.
+    r"""Expected calibration error Σ_b n_b/n·|accuracy_b − confidence_b|, with bins over the largest probability.
 
     probabilities: (n, classes), rows sum to one.   y: (n,) class.
     """
@@ -87,7 +87,7 @@ def calibration_error(probabilities: Tensor, y: Tensor, bins: int = BINS) -> flo
 
 @dataclass(frozen=True)
 class Spread:
-    """deviation: of the sample (n − 1)."""
+    """Values with their mean and sample standard deviation (n − 1)."""
 
     values: tuple[float, ...]
     mean: float
@@ -96,9 +96,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences seed by seed. low, high: the 95 % interval of their mean by Student's t.
+    """Differences per seed. low, high: 95 % confidence interval of their mean by Student's t.
 
-    It takes the differences for draws of one normal distribution, and is wide for three of them.
+    The interval assumes normally distributed differences, and is wide for three of them.
     """
 
     differences: Spread
@@ -107,17 +107,17 @@ class Paired:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 def summarize(values: Sequence[float]) -> Spread:
-    """Two values or more."""
+    """Mean and sample standard deviation of at least two values."""
     return Spread(tuple(values), fmean(values), stdev(values))
 
 
 def compare_pairs(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
-    """Ours minus theirs, pair by pair."""
+    """Statistics of the paired differences ours − theirs."""
     from scipy.stats import t
 
     differences = summarize([a - b for a, b in zip(ours, theirs, strict=True)])

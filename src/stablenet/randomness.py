@@ -1,12 +1,12 @@
-"""Random numbers by position: pure functions of a seed and counters, with no stream to save or to share.
+"""Counter-based random numbers: pure functions of a seed and counters, with no generator state to save or share.
 
-`combine` and `draw_uniform` make numbers; `mix_seed` and `mix_process_seed` make seeds for torch's own generators. What
-happens to a sample depends on (seed, epoch, index) alone, not on the batch, process or run that meets it: resuming, and
-dividing batches among processes, change nothing. The mixer is splitmix64's (Steele, Lea and Flood, Fast Splittable
-Pseudorandom Number Generators, OOPSLA 2014), in wrapping int64 arithmetic on any device.
+`combine` and `draw_uniform` produce numbers; `mix_seed` and `mix_process_seed` produce seeds for torch's generators.
+A sample's numbers depend only on (seed, epoch, index), not on its batch, process or run, so resuming and dividing
+batches among processes change nothing. The mixer is splitmix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom
+Number Generators, OOPSLA 2014), in wrapping int64 arithmetic on any device.
 
-Needs torch alone, as `stablenet.weighting` does. The draws of splits (`stablenet.data.draw`) lie apart: they order
-names by their hashes, without torch, which `stablenet data split` need not load.
+Depends on torch only, like `stablenet.weighting`. Splits are drawn by `stablenet.data.draw` instead, which orders names
+by their hashes, so that `stablenet data split` need not import torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-_LARGE_PRIME = 1_000_000_007  # spreads (seed, rank, step) over a generator's 64 bits
+_LARGE_PRIME = 1_000_000_007  # spreads (seed, rank, step) over the generator's 64 bits
 
 
 def _signed(value: int) -> int:
@@ -29,7 +29,7 @@ _SECOND = _signed(0x94D049BB133111EB)
 
 
 def mix(bits: Tensor) -> Tensor:
-    """Scramble int64 of any shape: one step of splitmix64."""
+    """Scramble an int64 tensor of any shape: one step of splitmix64."""
     bits = bits + _GAMMA
     bits = (bits ^ _shift_right(bits, 30)) * _FIRST
     bits = (bits ^ _shift_right(bits, 27)) * _SECOND
@@ -38,28 +38,28 @@ def mix(bits: Tensor) -> Tensor:
 
 def combine(seed: int, *counters: int | Tensor) -> Tensor:
     """64 random bits for a seed and counters; tensors among the counters broadcast."""
-    bits = mix(torch.tensor(_signed(seed)))  # on the processor until it meets a tensor that is not: a scalar goes along
+    bits = mix(torch.tensor(_signed(seed)))  # a CPU scalar combines with tensors on any device
     for counter in counters:
         bits = mix(bits ^ (counter if isinstance(counter, Tensor) else _signed(counter)))
     return bits
 
 
 def draw_uniform(key: Tensor, count: int) -> Tensor:
-    """`count` uniform numbers in [0, 1) for every key (b,) int64.   Returns (b, count) float32."""
+    """Draw `count` uniform numbers in [0, 1) for each key (b,) int64.   Returns (b, count) float32."""
     step = torch.arange(count, device=key.device) * _GAMMA
     bits = mix(key.unsqueeze(1) + step)
     return _shift_right(bits, 40).float() * 2.0**-24  # 24 bits: exact in float32
 
 
 def _shift_right(bits: Tensor, places: int) -> Tensor:
-    """Shift without the sign."""
+    """Logical (unsigned) right shift."""
     return (bits >> places) & ((1 << (64 - places)) - 1)
 
 
 class StepDraws(nn.Module):
-    """Counts its calls in a buffer, so that every step has numbers of its own and a checkpoint knows the step.
+    """Random numbers per training step; calls are counted in a buffer, so that a checkpoint contains the step.
 
-    Nothing leaves the device. A sample's numbers do not depend on its batch or process.
+    No synchronization with the device. A sample's numbers do not depend on its batch or process.
     """
 
     seed: Tensor
@@ -71,18 +71,18 @@ class StepDraws(nn.Module):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def forward(self, index: Tensor, count: int) -> Tensor:
-        """`count` uniform numbers in [0, 1) for every sample: index (b,) int64 -> (b, count)."""
+        """Draw `count` uniform numbers in [0, 1) for each sample: index (b,) int64 -> (b, count)."""
         key = mix(mix(self.seed ^ self.step) ^ index)
         self.step += 1
         uniform: Tensor = draw_uniform(key, count)
         return uniform
 
 
-# Neither seed below is the other's or that of `combine`: results that were published hang on all three.
+# The two functions below differ from each other and from `combine`: published results depend on all three.
 
 
 def mix_seed(seed: int, call: int) -> int:
-    """A 63-bit seed from the user's seed and the number of the call, for the Fourier functions of a weighting."""
+    """A 63-bit seed from the user's seed and the call number, for the Fourier functions of a weighting."""
     mask = (1 << 64) - 1
     x = (seed * _GAMMA + call * _FIRST + _SECOND) & mask
     x = ((x ^ (x >> 30)) * _FIRST) & mask
@@ -91,5 +91,5 @@ def mix_seed(seed: int, call: int) -> int:
 
 
 def mix_process_seed(seed: int, rank: int, step: int) -> int:
-    """A 63-bit seed for what a process draws in a step: dropout, and with step −1 the initial weights."""
+    """A 63-bit seed for a process's draws in a step: dropout, and at step −1 the initial weights."""
     return ((seed * _LARGE_PRIME + rank) * _LARGE_PRIME + step + 1) % (1 << 63)

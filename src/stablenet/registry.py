@@ -1,4 +1,4 @@
-"""Names for interchangeable parts: presets, data sources, methods."""
+"""Registries of interchangeable parts by name: presets, data sources, methods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Names to parts: a taken name is an error, an unknown one lists its neighbours."""
+    """Maps names to parts: a duplicate name is an error, an unknown one suggests similar names."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -20,7 +20,7 @@ class Registry(Generic[T]):
 
     def add(self, name: str, part: T) -> T:
         if name in self._parts:
-            raise ValueError(f"the {self._kind} name {name!r} is taken")
+            raise ValueError(f"the {self._kind} name {name!r} is already taken")
         self._parts[name] = part
         return part
 
@@ -37,13 +37,13 @@ class Registry(Generic[T]):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """One sentence for a name nobody registered, with the nearest names first."""
+    """Error message for an unregistered name, with similar names first."""
     return f"unknown {kind} {name!r}: {list_known(name, known)}"
 
 
 def list_known(name: str, known: Iterable[str]) -> str:
-    """What may be said in place of an unknown name, the nearest first."""
+    """The names to choose from instead of an unknown one, similar names first."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return hint + (f"known are {', '.join(names)}" if names else "there is none")
+    return hint + (f"choose from {', '.join(names)}" if names else "none are available")

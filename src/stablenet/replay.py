@@ -1,4 +1,4 @@
-"""Device work recorded once as a CUDA graph and replayed: one launch in the place of hundreds."""
+"""Device work recorded once as a CUDA graph and replayed: one launch instead of hundreds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ R = TypeVar("R")
 
 
 class Recording(Generic[R]):
-    """work(*inputs), recorded for inputs of these shapes: no decision of the host may be in it.
+    """work(*inputs) recorded for inputs of these shapes; it must not depend on decisions of the host.
 
-    Recording computes nothing: a replay does. What work returns is overwritten by the next replay. Numbers drawn from
-    torch's global generator of the device, and from `generator`, follow those generators' seeds at the replay.
-    optimizers: those that work steps after its backward pass; they must be fused, and have taken a step.
+    Recording computes nothing; a replay does. The result of work is overwritten by the next replay. Numbers drawn from
+    the device's default generator, and from `generator`, follow the seeds of these generators at replay.
+    optimizers: those that work steps after its backward pass; they must be fused and have taken a step.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Recording(Generic[R]):
             self._graph = torch.cuda.CUDAGraph()
             if generator is not None:
                 self._graph.register_generator_state(generator)
-            # Other threads (data loading, writing, collectives) go on using CUDA meanwhile, hence thread_local.
+            # Other threads (data loading, writing, collectives) keep using CUDA during capture, hence thread_local.
             capture = torch.cuda.graph(self._graph, capture_error_mode="thread_local")
             with quiet_capture() if optimizers else nullcontext(), _capturable(optimizers), capture:
                 self._result = work(*self._inputs)
@@ -47,22 +47,23 @@ class Recording(Generic[R]):
 
 
 def record(what: str, work: Callable[..., R], inputs: Sequence[Tensor], **options: Any) -> Recording[R] | None:
-    """A recording; None, after a warning that names `what`, where it cannot be made."""
+    """Record work; if that fails, warn, naming `what`, and return None."""
     try:
         return Recording(work, inputs, **options)
     except RuntimeError as error:
-        # The capture's own error says only that there was one before. A name for that would keep the recording alive.
-        told = f"could not be recorded as a CUDA graph and will run launch by launch: {error.__context__ or error}"
-    warnings.warn(f"{what} {told}", RuntimeWarning, stacklevel=3)
+        # The capture's error only reports an earlier one, its context. Keeping either would keep the recording alive.
+        reason = f"{error.__context__ or error}"
+    message = f"{what} could not be captured as a CUDA graph and will run without one: {reason}"
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
     return None
 
 
 @contextmanager
 def quiet_capture() -> Iterator[None]:
-    """A captured backward pass goes through another stream and another thread: torch remarks on both."""
+    """Silence torch's warnings that a captured backward pass runs on another stream and in another thread."""
     mismatch = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
     if mismatch is not None:
-        mismatch(False)  # stays off: the remark would come with every graphed step
+        mismatch(False)  # stays off: otherwise every graphed step would warn
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
         warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
@@ -71,7 +72,7 @@ def quiet_capture() -> Iterator[None]:
 
 @contextmanager
 def _capturable(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
-    """Tell Adam, which counts its steps, that they may be recorded: fused, it counts on the device."""
+    """Mark optimizers such as Adam capturable: when fused, they count their steps on the device."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups if "capturable" in group]
     before = [group["capturable"] for group in groups]
     for group in groups:

@@ -1,6 +1,6 @@
-"""The one door for values a user writes: their types, their bounds, and one sentence where a value is wrong.
+"""Validation of values written by users: their types, their bounds, and a clear message for a wrong value.
 
-A settings dataclass states both in its annotations and checks itself once:
+A settings dataclass declares both in its annotations and is checked once:
 
     @dataclass(frozen=True, kw_only=True)
     class SolverSettings:
@@ -10,8 +10,9 @@ A settings dataclass states both in its annotations and checks itself once:
         def __post_init__(self) -> None:
             check_fields(self)
 
-`read_fields` builds one from plain values, as TOML and JSON have them, and puts the table's dotted name before the
-setting's in every message, also in those of `__post_init__`. Numbers are finite everywhere; whole numbers fit 64 bits.
+`read_fields` builds one from plain values, as found in TOML and JSON, and prefixes the setting's name in every message
+with the table's dotted name, including messages from `__post_init__`. All numbers must be finite; whole numbers fit 64
+bits.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ from stablenet.errors import UserError
 from stablenet.registry import list_known
 
 T = TypeVar("T")
-LARGEST = 2**63 - 1  # of any whole number: what a 64-bit integer holds
-LARGEST_COUNT = 10**9  # of things that are made, stored or waited for
-LONGEST_NAME = 100  # bytes; a file system takes 255, and a run folder's name has further parts
-DEEPEST = 20  # tables within tables
+LARGEST = 2**63 - 1  # of whole numbers: fits a 64-bit integer
+LARGEST_COUNT = 10**9  # of steps, samples and the like
+LONGEST_NAME = 100  # bytes; file systems allow 255, and the name of a run folder has further parts
+DEEPEST = 20  # levels of nested tables
 _SHOWN = 80  # characters of a wrong value in a message
 
 
 class SettingError(UserError):
-    """A wrong value and the dotted name of its setting, which grows while the error leaves nested tables."""
+    """An invalid value and the dotted name of its setting, extended as the error propagates out of nested tables."""
 
     def __init__(self, name: str, after: str, before: str = "") -> None:
-        super().__init__(name, after, before)  # all of them, so that it survives pickling
+        super().__init__(name, after, before)  # all arguments, so that it can be pickled
         self.name, self.after, self.before = name, after, before
 
     def __str__(self) -> str:
         return f"{self.before}{self.name}{self.after}"
 
     def within(self, table: str) -> SettingError:
-        """The same, seen from outside of the table."""
+        """The same error with the setting's name prefixed by `table`."""
         return SettingError(_join(table, self.name), self.after, self.before) if table else self
 
 
 class Mark(Protocol):
-    """What `Annotated` may hold: a condition on a value of the right type."""
+    """A condition on a value of the right type, for use in `Annotated`."""
 
     def holds(self, value: Any) -> bool: ...
 
@@ -94,7 +95,7 @@ class Above:
 
 @dataclass(frozen=True)
 class Between:
-    """open_low, open_high: whether an end itself is outside."""
+    """open_low, open_high: whether the bound itself is excluded."""
 
     low: float
     high: float
@@ -114,25 +115,25 @@ class Between:
 
 @dataclass(frozen=True)
 class Plain:
-    """A name that can be part of a file's."""
+    """A name that can be part of a file name."""
 
     def holds(self, value: Any) -> bool:
         fits = value.isprintable() and len(value.encode()) <= LONGEST_NAME
         return bool(fits and "/" not in value and not value.startswith("."))
 
     def __str__(self) -> str:
-        return f"a plain name: printable, without '/', no '.' at its start, at most {LONGEST_NAME} bytes"
+        return f"a plain name: printable, without '/', not starting with '.', at most {LONGEST_NAME} bytes"
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A list with something in it."""
+    """A non-empty list."""
 
     def holds(self, value: Any) -> bool:
         return len(value) > 0
 
     def __str__(self) -> str:
-        return "a list that is not empty"
+        return "a non-empty list"
 
 
 Whole = Annotated[int, AtLeast(0), AtMost(LARGEST_COUNT)]
@@ -148,7 +149,7 @@ PlainName = Annotated[str, Plain()]
 
 
 def read_fields(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """An instance of a dataclass from a mapping; nested tables become nested dataclasses.
+    """Build a dataclass from a mapping; nested tables become nested dataclasses.
 
     where: the dotted name of the table, for messages.
     """
@@ -163,7 +164,7 @@ def read_fields(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 
 def read_values(kind: type[Any], values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Some fields of a dataclass by name, each checked and converted by itself."""
+    """Check and convert values for some of the fields of a dataclass."""
     owner: Any = kind
     hints = field_types(owner)
     for name in values:
@@ -173,20 +174,20 @@ def read_values(kind: type[Any], values: Mapping[str, Any], where: str = "") -> 
 
 
 def check_fields(instance: Any, where: str = "") -> None:
-    """Check every field of a dataclass's instance, which is left as it is; for its `__post_init__`."""
+    """Check every field of a dataclass instance without changing it; to be called in `__post_init__`."""
     kind: Any = type(instance)
     for name, hint in field_types(kind).items():
         convert(getattr(instance, name), hint, _join(where, name))
 
 
 def require(holds: bool, name: str, expected: str, found: object) -> None:
-    """A rule over several settings: `name` must be `expected`."""
+    """Raise a SettingError saying that `name` must be `expected`, unless `holds`."""
     if not holds:
         raise SettingError(name, f" must be {expected}, got {show(found)}")
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """The value as the type hint wants it, or a SettingError that names the setting."""
+    """Convert a value to its type hint, or raise a SettingError that names the setting."""
     origin, choices = get_origin(hint), get_args(hint)
     if origin is Annotated:
         converted = convert(value, choices[0], where)
@@ -209,12 +210,12 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 
 
 def show(value: object) -> str:
-    """A value for a message: short, on one line, whatever it is."""
+    """A value formatted for a message: short and on one line."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a whole number of {value.bit_length()} bits"  # Python refuses to print long ones
     try:
         text = repr(value)
-    except Exception:  # a long number inside of a list, or an object that cannot describe itself
+    except Exception:  # a long number in a list, or an object without a working repr
         return f"a {type(value).__name__}"
     text = " ".join(text.split())
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
@@ -251,7 +252,7 @@ def _convert_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
         return None
     wanted = [choice for choice in choices if choice is not type(None)]
     if len(wanted) == 1:
-        return convert(value, wanted[0], where)  # it has the better message
+        return convert(value, wanted[0], where)  # for a more specific message
     for choice in wanted:
         try:
             return convert(value, choice, where)
@@ -281,17 +282,17 @@ def _convert_mapping(value: Any, kind: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _wrong_type(value, dict, where)
     for name in value:
-        require(isinstance(name, str), where, "a table with names", value)
+        require(isinstance(name, str), where, "a table with text keys", value)
     return {name: convert(item, kind, _join(where, name)) for name, item in value.items()}
 
 
 def _check_plain(value: Any, where: str, depth: int = 0) -> Any:
-    """A value of no certain type: whatever JSON holds, so that it can be written down and hashed."""
+    """Check that an untyped value can be represented in JSON, so that it can be saved and hashed."""
     if depth > DEEPEST:
-        raise SettingError(where, f" lies too deep: tables and lists may be nested {DEEPEST} deep")
+        raise SettingError(where, f" is nested too deeply: tables and lists may have at most {DEEPEST} levels")
     if isinstance(value, Mapping):
         for name, item in value.items():
-            require(isinstance(name, str), where, "a table with names", value)
+            require(isinstance(name, str), where, "a table with text keys", value)
             _check_plain(item, _join(where, name), depth + 1)
     elif isinstance(value, list | tuple):
         for k, item in enumerate(value):

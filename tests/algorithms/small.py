@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from stablenet.algorithms import Context, build_algorithm
-from stablenet.data.pipeline import Batch
+from stablenet.data.loader import Batch
 from stablenet.models.network import Backbone, Network
 
 

@@ -7,9 +7,8 @@ import torch
 from torch.nn import functional
 
 from stablenet.algorithms import Context, build_algorithm
-from stablenet.algorithms.d_sam import average_others
-from stablenet.algorithms.d_sam_network import DomainModule, find_blocks, measure_blocks
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.d_sam import DomainModule, average_others, find_blocks, measure_blocks
+from stablenet.data.loader import Batch
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError

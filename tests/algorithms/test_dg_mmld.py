@@ -10,12 +10,12 @@ from torch.nn import functional
 
 from stablenet.algorithms import Context, build_algorithm
 from stablenet.algorithms.dg_mmld import class_entropy, rise
-from stablenet.data.pipeline import Batch
+from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from stablenet.models.network import Backbone, Network
+from tests.algorithms.test_dg_mmld_pseudo_domains import agree
 from tests.algorithms.test_methods import CLASSES, make, make_batch
-from tests.algorithms.test_pseudo_domains import agree
 from tests.algorithms.toys import loss_and_gradient
 
 SIDE, STYLES = 12, 3
@@ -234,7 +234,7 @@ def test_backbone_without_stages_is_refused_clearly():
     ("parameters", "message"),
     [
         ({"pseudo_domains": 1}, "at least 2"),
-        ({"taps": []}, "taps must be a list that is not empty"),
+        ({"taps": []}, "taps must be a non-empty list"),
         ({"taps": ["stage1:maps"]}, "taps must be feature vectors"),
         ({"adversary": -1.0}, "must be 0 or more"),
         ({"head_rate": 0.0}, "must be positive"),

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from stablenet.algorithms import Context, build_algorithm
 from stablenet.algorithms.epi_fcr import choose_pair
-from stablenet.data.pipeline import Batch
+from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.toys import fit, toy_batch, toy_method

@@ -8,9 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from stablenet.algorithms import ALGORITHMS, Context, build_algorithm
-from stablenet.algorithms.far import align_moments, attend, entropy, rank_entropies
-from stablenet.algorithms.far_blocks import Parts, RestoredStage
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.far import RestoredParts, RestoredStage, align_moments, attend, entropy, rank_entropies
+from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.export import export_run
 from stablenet.models import build_network
@@ -81,10 +80,10 @@ def test_attention_by_hand():
     """Position 1 has three quarters of the squares: (1 + 1) of 8, and (4 + 2) of 8."""
     maps = torch.tensor([[[1.0, 2.0], [1.0, math.sqrt(2)]]])
     normalised = torch.tensor([[[-1.0, 1.0], [4.0, 8.0]]])
-    found = attend(Parts(maps, normalised, normalised, normalised))
+    found = attend(RestoredParts(maps, normalised, normalised, normalised))
     assert found.tolist() == [pytest.approx([0.5, 7.0])]
     nothing = torch.zeros(1, 2, 2)
-    assert attend(Parts(nothing, normalised, normalised, normalised)).tolist() == [[0.0, 0.0]]
+    assert attend(RestoredParts(nothing, normalised, normalised, normalised)).tolist() == [[0.0, 0.0]]
 
 
 def test_moments_against_plain_loops():
@@ -101,7 +100,7 @@ def test_moments_against_plain_loops():
 
 
 def test_ranking_against_its_formula_and_its_direction():
-    parts, classifier = Parts(*(draw(3, 6, 5, seed=k) for k in range(4))), nn.Linear(6, 4).double()
+    parts, classifier = RestoredParts(*(draw(3, 6, 5, seed=k) for k in range(4))), nn.Linear(6, 4).double()
     y = torch.tensor([0, 3, 1])
     ranking, auxiliary = rank_entropies(parts, classifier, y)
     h = [entropy(classifier(part.mean(2))).tolist() for part in parts[1:]]
@@ -110,8 +109,8 @@ def test_ranking_against_its_formula_and_its_direction():
     probabilities = torch.softmax(classifier(parts.useful.mean(2)), 1).tolist()
     assert auxiliary.tolist() == pytest.approx([-math.log(probabilities[k][y[k]]) for k in range(3)])
     sure, unsure = parts.useful * 100, parts.useless * 0
-    better = rank_entropies(Parts(parts.maps, parts.normalised, sure, unsure), classifier, y)[0]
-    worse = rank_entropies(Parts(parts.maps, parts.normalised, unsure, sure), classifier, y)[0]
+    better = rank_entropies(RestoredParts(parts.maps, parts.normalised, sure, unsure), classifier, y)[0]
+    worse = rank_entropies(RestoredParts(parts.maps, parts.normalised, unsure, sure), classifier, y)[0]
     assert better.mean() < worse.mean()
 
 

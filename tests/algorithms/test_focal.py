@@ -8,7 +8,7 @@ from torch import nn
 
 from stablenet.algorithms import build_algorithm
 from stablenet.algorithms.focal import focus
-from stablenet.data.pipeline import Batch
+from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from tests.algorithms.small import build, compare_with_erm, fit
 from tests.algorithms.test_methods import make, make_batch

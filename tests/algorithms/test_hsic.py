@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from stablenet.algorithms.hsic import HSICSettings, solve_hsic
-from stablenet.algorithms.hsic_pairs import HsicPairs, check_size
+from stablenet.algorithms.hsic import HsicPairs, HSICSettings, check_size, solve_hsic
 from stablenet.errors import UserError
 from stablenet.weighting import pairwise_dependence, random_fourier_features, standardize
 from stablenet.weighting.gram import GramPairs
@@ -177,7 +176,7 @@ def test_what_does_not_fit_is_refused():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"taps": []}, "taps must be a list that is not empty"),
+        ({"taps": []}, "taps must be a non-empty list"),
         ({"taps": ["stage1:maps"]}, "maps"),
         ({"steps": 0}, "steps must be"),
     ],

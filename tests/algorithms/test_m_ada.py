@@ -6,11 +6,17 @@ from torch import nn
 from torch.nn import functional
 
 from stablenet.algorithms import Context, build_algorithm, m_ada
-from stablenet.algorithms.m_ada import MADASettings, take_step
-from stablenet.algorithms.m_ada_ascent import shrink
-from stablenet.algorithms.m_ada_pool import AugmentedPool
-from stablenet.algorithms.m_ada_source import PixelScale, choose_rows, copy_source, pick_source
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.autoencoder import shrink
+from stablenet.algorithms.m_ada import (
+    AugmentedPool,
+    MADASettings,
+    PixelScale,
+    choose_rows,
+    copy_source,
+    pick_source,
+    take_step,
+)
+from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models.network import Backbone, Network
 from tests.algorithms.test_dg_mmld import InTwoBatches, take

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional
 
 from stablenet.algorithms import ALGORITHMS, Context, build_algorithm
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.stablenet import read_dependence
+from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from stablenet.weighting import StableWeighting, solve_dataset
@@ -203,3 +204,15 @@ def test_wrong_settings_are_named(parameters, message):
 def test_unknown_method_lists_neighbours():
     with pytest.raises(UserError, match="unknown method 'stablnet': did you mean 'stablenet'"):
         make("stablnet")
+
+
+def test_dependence_is_that_of_the_latest_solve_or_of_the_last_epochs_batches():
+    def both(kind, before, after):
+        found = {"dependence_before": before, "dependence_after": after}
+        return {"kind": kind, **({"train": found} if kind == "epoch" else found)}
+
+    batches = [both("epoch", 4.0, 3.0), both("epoch", 6.0, 5.0)]
+    assert read_dependence(batches) == (6.0, 5.0)
+    assert read_dependence([both("solve", 2.0, 1.0), *batches]) == (2.0, 1.0)
+    assert read_dependence([both("epoch", None, None)]) is None
+    assert read_dependence([{"kind": "epoch", "train": {"loss": 1.0}}]) is None

@@ -135,7 +135,7 @@ def test_claim_other_features_are_learned_when_the_strongest_are_muted():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"fractions": []}, "fractions must be a list that is not empty"),
+        ({"fractions": []}, "fractions must be a non-empty list"),
         ({"fractions": [1.2]}, r"fractions\[0\] must be between 0 and 1"),
         ({"every": 0}, "every must be at least 1"),
         ({"channels": -1.0}, "channels must be between 0 and 1"),

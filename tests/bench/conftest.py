@@ -6,14 +6,14 @@ from typing import NamedTuple
 import pytest
 
 from stablenet.algorithms import ALGORITHMS
-from stablenet.bench.tables import Table, find_table
+from stablenet.bench.paper_tables import PaperTable, find_table
 from tests.bench.small import make_runs, write_table
 
 
 class Bench(NamedTuple):
     """A table, its file, and a folder of its runs: erm and stablenet, seeds 0 and 1."""
 
-    table: Table
+    table: PaperTable
     file: str
     runs: Path
 

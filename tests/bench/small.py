@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from stablenet.bench.plan import Choice, make_orders, make_plan
-from stablenet.bench.tables import find_table
+from stablenet.bench.paper_tables import find_table
+from stablenet.bench.plan import TablePart, make_orders, make_plan
 from stablenet.bench.worker import perform
 
 CONFIG = """
@@ -82,7 +82,7 @@ def make_runs(table: str, runs: Path, methods=METHODS, seeds=SEEDS, columns=()) 
     """Train and evaluate the runs of a table in this process, as a worker would."""
     before = torch.get_num_threads()
     found = find_table(table)
-    plan = make_plan(found, runs, Choice(methods=tuple(methods), seeds=tuple(seeds), columns=tuple(columns)))
+    plan = make_plan(found, runs, TablePart(methods=tuple(methods), seeds=tuple(seeds), columns=tuple(columns)))
     for order in make_orders(plan.left, found, runs, device="cpu"):
         outcome = perform(order)
         assert outcome.state == "finished", outcome.reason

@@ -12,7 +12,7 @@ import torch
 
 from stablenet.bench import executors
 from stablenet.bench.executors import LocalExecutor, Place, find_places
-from stablenet.bench.plan import Choice, make_orders, make_plan
+from stablenet.bench.plan import TablePart, make_orders, make_plan
 from stablenet.bench.worker import RunOrder, perform, read_order
 from stablenet.engine.interrupts import Interrupted
 from stablenet.errors import UserError
@@ -35,16 +35,13 @@ class FakeWorker:
     busy: dict
     answer: staticmethod
 
-    has_answer = False
+    has_news = True
 
     def __init__(self, module, *, threads, log):
         assert (module, threads) == ("stablenet.bench.worker", 1)
         self.log = log
         reading, writing = os.pipe()
         self._output, self._input = os.fdopen(reading), os.fdopen(writing, "w")
-
-    def fileno(self):
-        return self._output.fileno()
 
     def send(self, values):
         order = read_order(json.loads(json.dumps(values)))
@@ -125,7 +122,7 @@ def test_a_run_that_keeps_killing_its_workers_is_given_up(fake, tmp_path):
     events = []
     outcomes = LocalExecutor([CPU], tmp_path, retries=2).run([make_order(0), make_order(1)], events.append)
     assert [outcome.state for outcome in outcomes] == ["lost", "finished"]
-    assert "ended 3 times (killed by SIGKILL" in outcomes[0].reason
+    assert "died 3 times (killed by SIGKILL" in outcomes[0].reason
     assert [event.kind for event in events if event.order.name == "run0"] == [
         "start",
         "retry",
@@ -186,7 +183,7 @@ class Disturber:
 def plan_long(made, runs, seeds=(0,)):
     """Runs long enough to be stopped in the middle."""
     table = replace(made.table, settings={"train": {"epochs": LONG}})
-    return table, make_plan(table, runs, Choice(methods=("erm",), columns=("most",), seeds=seeds))
+    return table, make_plan(table, runs, TablePart(methods=("erm",), columns=("most",), seeds=seeds))
 
 
 def test_a_killed_worker_loses_nothing(made, tmp_path):

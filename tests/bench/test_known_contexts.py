@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from stablenet.algorithms import ALGORITHMS, Context, build_algorithm
-from stablenet.data.pipeline import Batch
+from stablenet.data.loader import Batch
 from stablenet.models import build_network
 
 

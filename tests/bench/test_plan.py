@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from stablenet.bench.cells import check_methods, choose_rows, flatten, make_run
-from stablenet.bench.plan import Choice, make_orders, make_plan
-from stablenet.bench.speeds import Speed, estimate, guess_gigabytes, read_speeds, speeds_path
-from stablenet.bench.tables import find_table
-from stablenet.engine.runs import load_run
+from stablenet.bench.paper_tables import find_table
+from stablenet.bench.plan import TablePart, make_orders, make_plan
+from stablenet.bench.worker import Speed, estimate, guess_gigabytes, read_speeds, speeds_path
+from stablenet.engine.run import load_run
 from stablenet.errors import UserError
 
 DEVICE = "cpu: somewhere"
 
 
 def test_runs_are_planned_once_and_recognised(made):
-    plan = make_plan(made.table, made.runs, Choice(seeds=(0, 1, 2)))
+    plan = make_plan(made.table, made.runs, TablePart(seeds=(0, 1, 2)))
     assert len(plan.runs) == 2 * 2 * 3  # two methods, two configs behind four columns, three seeds
     assert [run.state for run in plan.runs] == ["finished"] * 8 + ["to do"] * 4
     assert len(plan.left) == 4
@@ -28,7 +28,7 @@ def test_runs_are_planned_once_and_recognised(made):
 
 def test_two_recipes_of_one_config_are_one_run(tmp_path):
     """The ablation's first point and the row StableNet-L are the same run, whatever they are called."""
-    choice = Choice(seeds=(0,), methods=("stablenet",))
+    choice = TablePart(seeds=(0,), methods=("stablenet",))
     points = make_plan(find_table("ablation-fourier"), tmp_path, choice).runs
     (linear,) = make_plan(find_table("ablation-linear"), tmp_path, replace(choice, methods=("stablenet-l",))).runs
     assert points[0].run.hash == linear.run.hash
@@ -39,36 +39,36 @@ def test_two_recipes_of_one_config_are_one_run(tmp_path):
 def test_the_papers_tables_can_be_planned(name, tmp_path):
     """All configs are whole and all methods take their parameters; nothing of the data is read."""
     table = find_table(name)
-    plan = make_plan(table, tmp_path, Choice(seeds=(0,)))
+    plan = make_plan(table, tmp_path, TablePart(seeds=(0,)))
     assert {row for run in plan.runs for row, _ in run.cells} == {row.id for row in table.rows if not row.extra}
 
 
 def test_a_run_under_another_name_is_found(bench):
-    path = make_plan(bench.table, bench.runs, Choice(seeds=(0,))).runs[0].folder
+    path = make_plan(bench.table, bench.runs, TablePart(seeds=(0,))).runs[0].folder
     path.rename(bench.runs / "mine")
-    assert make_plan(bench.table, bench.runs, Choice(seeds=(0,))).runs[0].folder == bench.runs / "mine"
+    assert make_plan(bench.table, bench.runs, TablePart(seeds=(0,))).runs[0].folder == bench.runs / "mine"
 
 
 def test_a_damaged_run_is_neither_done_nor_left(bench):
-    path = make_plan(bench.table, bench.runs, Choice(seeds=(0,))).runs[0].folder
+    path = make_plan(bench.table, bench.runs, TablePart(seeds=(0,))).runs[0].folder
     (path / "records.jsonl").write_text("")
-    plan = make_plan(bench.table, bench.runs, Choice(seeds=(0,)))
+    plan = make_plan(bench.table, bench.runs, TablePart(seeds=(0,)))
     assert [run.folder for run in plan.damaged] == [path]
     assert plan.left == ()
 
 
 def test_a_run_that_was_never_begun_is_left(bench):
-    path = make_plan(bench.table, bench.runs, Choice(seeds=(0,))).runs[0].folder
+    path = make_plan(bench.table, bench.runs, TablePart(seeds=(0,))).runs[0].folder
     for file in path.iterdir():
         if file.name != "manifest.tsv":
             file.unlink()
-    assert [run.folder for run in make_plan(bench.table, bench.runs, Choice(seeds=(0,))).left] == [path]
+    assert [run.folder for run in make_plan(bench.table, bench.runs, TablePart(seeds=(0,))).left] == [path]
 
 
 def test_finished_runs_left_their_speed(made):
     speeds = read_speeds(speeds_path(made.runs))
     assert len(speeds) == 8
-    plan = make_plan(made.table, made.runs, Choice(seeds=(2,)), speeds[0].device)
+    plan = make_plan(made.table, made.runs, TablePart(seeds=(2,)), speeds[0].device)
     assert plan.unmeasured == ()
     per_epoch = sorted(s.seconds_per_epoch for s in speeds if s.series == plan.runs[0].run.series)
     assert plan.runs[0].estimate.seconds == pytest.approx(2 * sum(per_epoch) / 2)  # two epochs, median of two speeds
@@ -106,7 +106,7 @@ def test_speeds_of_this_config_and_device_come_first(made):
 def test_no_time_is_made_up(made):
     run = make_run(made.table, made.table.rows[0], made.table.columns[0], 0)
     assert estimate([make_speed(method="stablenet"), make_speed(image_size=224)], run, DEVICE) is None
-    plan = make_plan(made.table, made.runs / "none", Choice(seeds=(0,)))
+    plan = make_plan(made.table, made.runs / "none", TablePart(seeds=(0,)))
     assert (len(plan.unmeasured), plan.seconds) == (4, 0.0)
 
 
@@ -118,7 +118,7 @@ def test_memory_is_what_was_measured_or_a_guess(made):
 
 
 def test_orders_travel_as_plain_values(made):
-    plan = make_plan(made.table, made.runs, Choice(seeds=(5,)))
+    plan = make_plan(made.table, made.runs, TablePart(seeds=(5,)))
     order = make_orders(plan.left, made.table, made.runs)[0]
     assert json.loads(json.dumps(order.config)) == order.config
     assert order.folder.startswith("/")
@@ -151,12 +151,12 @@ def test_a_method_names_all_its_rows_whatever_they_are_called(made):
 
 def test_mistakes_are_found_before_anything_starts(made, tmp_path):
     row = replace(made.table.rows[0], parameters={"gamma": 2})
-    with pytest.raises(UserError, match=r"unknown setting 'method\.parameters\.gamma': there is none"):
-        make_plan(replace(made.table, rows=(row,)), tmp_path, Choice())
+    with pytest.raises(UserError, match=r"unknown setting 'method\.parameters\.gamma': none are available"):
+        make_plan(replace(made.table, rows=(row,)), tmp_path, TablePart())
     with pytest.raises(UserError, match="did you mean 'most'"):
-        make_plan(made.table, tmp_path, Choice(columns=("mist",)))
+        make_plan(made.table, tmp_path, TablePart(columns=("mist",)))
     with pytest.raises(UserError, match="bench search"):
-        make_plan(made.table, tmp_path, Choice(tuned=True))
+        make_plan(made.table, tmp_path, TablePart(tuned=True))
     unknown = make_run(made.table, replace(made.table.rows[0], method="emr"), made.table.columns[0], 0)
     with pytest.raises(UserError, match="unknown method 'emr'"):
         check_methods([unknown])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stablenet.bench.plan import Choice, make_orders, make_plan
+from stablenet.bench.plan import TablePart, make_orders, make_plan
 from stablenet.bench.ray_executor import RayExecutor, import_ray
 from stablenet.bench.worker import perform
 from stablenet.errors import UserError
@@ -34,7 +34,7 @@ def cluster():
 
 def plan_long(made, runs):
     table = replace(made.table, settings={"train": {"epochs": 100}})
-    return table, make_plan(table, runs, Choice(methods=("erm",), columns=("most",), seeds=(0, 1, 2)))
+    return table, make_plan(table, runs, TablePart(methods=("erm",), columns=("most",), seeds=(0, 1, 2)))
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_node_dies_and_nothing_is_lost(made, tmp_path, cluster):
 
 @pytest.mark.slow
 def test_a_failing_run_does_not_stop_the_others(made, tmp_path, cluster):
-    plan = make_plan(made.table, tmp_path / "runs", Choice(methods=("erm",), columns=("most",), seeds=(0, 1)))
+    plan = make_plan(made.table, tmp_path / "runs", TablePart(methods=("erm",), columns=("most",), seeds=(0, 1)))
     good, bad = make_orders(plan.left, made.table, tmp_path / "runs")
     bad = replace(bad, config={**bad.config, "method": {"name": "emr"}})
     outcomes = RayExecutor(cluster.address, jobs=1).run([bad, good], lambda event: None)

@@ -1,4 +1,4 @@
-"""Tables filled from real runs, and from runs that somebody broke."""
+"""Tables filled from real runs, and from runs that somebody broke. Wins, ties and losses by hand."""
 
 import json
 import math
@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from stablenet.bench import collect
-from stablenet.bench.cells import make_run
-from stablenet.bench.plan import Choice, make_plan
-from stablenet.bench.record import record_search
-from stablenet.bench.scan import scan_runs
-from stablenet.engine.assemble import assemble_config
-from stablenet.engine.config import hash_values
+from stablenet.bench.cells import make_run, record_search
+from stablenet.bench.collect import scan_runs
+from stablenet.bench.plan import TablePart, make_plan
+from stablenet.bench.results import compare_seeds, tally
+from stablenet.engine.config import assemble_config, hash_values
 from stablenet.files import read_lines
 from tests.bench.small import make_runs
 
@@ -115,15 +114,15 @@ def test_other_methods_with_runs_get_a_row(bench):
     assert result.cell("focal", "most").count == 1
     assert result.cell("focal", "most").deviation is None
     assert result.cell("focal", "most").versus.verdict is None
-    assert result.cell("focal", "average").reason == "nothing measured in DR0.5"
+    assert result.cell("focal", "average").reason == "no results in DR0.5"
 
 
 @pytest.mark.parametrize(
     ("file", "damage", "reason"),
     [
         ("config.json", lambda text: text[:50], "config.json is damaged"),
-        ("records.jsonl", lambda text: text[:-20], "half written"),
-        ("records.jsonl", lambda text: "".join(text.splitlines(True)[:-1]), "half written"),
+        ("records.jsonl", lambda text: text[:-20], "incomplete"),
+        ("records.jsonl", lambda text: "".join(text.splitlines(True)[:-1]), "incomplete"),
         ("records.jsonl", lambda text: text.replace("\n", "\n{half\n", 1), "line 2 is not JSON"),
         ("status.json", lambda text: "", "status.json is damaged"),
         ("evaluation.jsonl", lambda text: "{\n" + text, "damaged"),
@@ -183,9 +182,9 @@ def test_a_run_of_an_older_version_is_found_and_not_made_again(bench):
         del described[part]["train"]["sync_batchnorm"]
     path.write_text(json.dumps({**described, "hash": hash_values(described["hashed"])}))
     assert collect(bench.table, bench.runs).cell("erm", "most").count == 2
-    assert make_plan(bench.table, bench.runs, Choice(seeds=(0, 1))).left == ()
+    assert make_plan(bench.table, bench.runs, TablePart(seeds=(0, 1))).left == ()
     (folder(bench) / "status.json").write_text('{"state": "failed", "reason": "", "epoch": 1, "step": 3}')
-    (left,) = make_plan(bench.table, bench.runs, Choice(seeds=(0, 1))).left
+    (left,) = make_plan(bench.table, bench.runs, TablePart(seeds=(0, 1))).left
     assert left.folder.name.endswith(left.run.hash[:12])
     assert left.state == "to do"
 
@@ -232,3 +231,35 @@ def test_one_scan_serves_several_tables(made):
     assert collect(other, made.runs, scan=scan).cell("erm", "most") == replace(
         collect(made.table, made.runs).cell("erm", "most"), versus=None
     )
+
+
+def test_only_common_seeds_are_compared():
+    versus = compare_seeds({0: 5.0, 1: 7.0, 2: 9.0, 8: 1.0}, {2: 6.0, 1: 5.0, 0: 4.0, 9: 99.0})
+    assert versus.seeds == (0, 1, 2)
+    assert versus.differences == (1.0, 2.0, 3.0)
+    assert (versus.mean, versus.deviation) == (2.0, 1.0)
+    # Student's t for two degrees of freedom at 97.5 % is 4.302653; 4.302653 / √3 = 2.484138.
+    assert (versus.low, versus.high) == pytest.approx((2 - 2.484138, 2 + 2.484138), abs=1e-5)
+    assert versus.verdict == "tie"
+    assert (versus.seeds_won, versus.seeds_tied, versus.seeds_lost) == (3, 0, 0)
+
+
+def test_a_clear_difference_is_a_win_or_a_loss():
+    ours, theirs = {0: 5.0, 1: 5.1, 2: 5.2}, {0: 1.0, 1: 1.1, 2: 1.1}
+    assert compare_seeds(ours, theirs).verdict == "win"
+    assert compare_seeds(theirs, ours).verdict == "loss"
+
+
+def test_one_seed_gives_no_interval_and_none_no_comparison():
+    versus = compare_seeds({3: 5.0}, {3: 6.0})
+    assert (versus.mean, versus.deviation, versus.low, versus.high, versus.verdict) == (-1.0, None, None, None, None)
+    assert compare_seeds({0: 1.0}, {1: 1.0}) is None
+
+
+def test_a_tally_counts_columns_and_seeds():
+    win = compare_seeds({0: 5.0, 1: 5.1, 2: 5.2}, {0: 1.0, 1: 1.1, 2: 1.1})
+    tie = compare_seeds({0: 1.0, 1: 3.0, 2: 2.0}, {0: 1.0, 1: 2.0, 2: 3.0})
+    one = compare_seeds({0: 1.0}, {0: 2.0})
+    counted = tally([win, tie, one, None])
+    assert (counted.win, counted.tie, counted.loss, counted.unknown) == (1, 1, 0, 2)
+    assert (counted.seeds_won, counted.seeds_tied, counted.seeds_lost) == (4, 1, 2)

@@ -6,11 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from stablenet.algorithms import ALGORITHMS
-from stablenet.bench.cells import check_methods, make_run
-from stablenet.bench.plan import Choice, make_plan
-from stablenet.bench.record import read_record
-from stablenet.bench.search import SearchSettings, _read_score, draw_searches, search
-from stablenet.bench.spaces import draw_trial, find_space
+from stablenet.bench.cells import check_methods, make_run, read_record
+from stablenet.bench.plan import TablePart, make_plan
+from stablenet.bench.search import SearchSettings, _read_score, draw_searches, draw_trial, find_space, search
 from stablenet.bench.worker import RunOutcome, perform
 from stablenet.errors import UserError
 from stablenet.files import read_lines
@@ -21,7 +19,7 @@ SPACE = """
 [stablenet]
 "method.parameters.overrides.penalty" = { choices = [0.1, 0.5] }
 """
-ONE_COLUMN = Choice(columns=("most",))
+ONE_COLUMN = TablePart(columns=("most",))
 
 
 class HereExecutor:
@@ -62,7 +60,7 @@ def test_a_search_trains_scores_and_records(bench, settings):
         recorded = read_record(bench.runs, bench.table)["search"][each.row.id][""]
         assert recorded["values"] == each.best.values
         assert (recorded["budget"], recorded["seeds"], len(recorded["trials"])) == (3, [0], 3)
-    plan = make_plan(bench.table, bench.runs, Choice(columns=("most",), seeds=(0,), tuned=True))
+    plan = make_plan(bench.table, bench.runs, TablePart(columns=("most",), seeds=(0,), tuned=True))
     assert {run.run.hash for run in plan.runs} == {each.best.runs[0].hash for each in found}
 
 
@@ -77,7 +75,7 @@ def test_a_trial_is_scored_by_what_ranks_its_epochs(tmp_path, monkeypatch):
 
 def test_the_target_is_never_looked_at(bench, settings):
     executor = HereExecutor()
-    search(bench.table, bench.runs, Choice(columns=("most",), methods=("erm",)), settings, executor, print)
+    search(bench.table, bench.runs, TablePart(columns=("most",), methods=("erm",)), settings, executor, print)
     for order in executor.orders:
         assert not list((bench.runs / order.name).glob("evaluation.jsonl"))
         assert not list((bench.runs / order.name).glob("predictions*"))
@@ -85,7 +83,7 @@ def test_the_target_is_never_looked_at(bench, settings):
 
 def test_trials_are_drawn_from_their_space(made):
     settings = SearchSettings(budget=40)
-    (found,) = draw_searches(made.table, Choice(columns=("most",), methods=("stablenet",)), settings)
+    (found,) = draw_searches(made.table, TablePart(columns=("most",), methods=("stablenet",)), settings)
     rates = [trial.runs[0].config.train.learning_rate for trial in found.trials]
     penalties = [t.runs[0].config.method.parameters["overrides"]["penalty"] for t in found.trials[1:]]
     assert rates[0] == 0.02
@@ -94,8 +92,8 @@ def test_trials_are_drawn_from_their_space(made):
     assert len(set(rates)) == 40
     # Log-uniform: about half of the factors lie below the geometric mean.
     assert 10 <= sum(rate < 0.02 * math.sqrt(0.1 * 3) for rate in rates) <= 30
-    assert found == draw_searches(made.table, Choice(columns=("most",), methods=("stablenet",)), settings)[0]
-    other = draw_searches(made.table, Choice(columns=("most",), methods=("stablenet",)), SearchSettings(draw=1))[0]
+    assert found == draw_searches(made.table, TablePart(columns=("most",), methods=("stablenet",)), settings)[0]
+    other = draw_searches(made.table, TablePart(columns=("most",), methods=("stablenet",)), SearchSettings(draw=1))[0]
     assert other.trials[1].values != found.trials[1].values
 
 
@@ -117,7 +115,7 @@ def test_a_search_without_a_single_good_trial_is_no_choice(bench, settings, tmp_
 
 def test_a_method_that_fails_takes_no_other_with_it(bench, settings):
     """D-SAM refuses the network; what was chosen for those before and behind it stands in the record."""
-    choice = Choice(columns=("most",), methods=("d-sam", "erm"))
+    choice = TablePart(columns=("most",), methods=("d-sam", "erm"))
     with pytest.raises(UserError, match="every trial of d-sam in bars failed"):
         search(bench.table, bench.runs, choice, settings, HereExecutor(), print)
     assert list(read_record(bench.runs, bench.table)["search"]) == ["erm"]
@@ -132,11 +130,11 @@ def test_a_failed_trial_is_not_chosen(bench, settings):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('"train.learning_rate" = { times = [2.0, 0.1] }', "two rising numbers"),
-        ('"train.learning_rate" = { log = [0, 1] }', "two rising numbers"),
+        ('"train.learning_rate" = { times = [2.0, 0.1] }', "two increasing numbers"),
+        ('"train.learning_rate" = { log = [0, 1] }', "two increasing numbers"),
         ('"train.learning_rate" = { between = [0, 1] }', "must be one of times, log"),
         ('"train.learning_rate" = 3', "must be one of times, log"),
-        ('"method.parameters.gamma" = { times = [1.0, 2.0] }', "has no number in the config"),
+        ('"method.parameters.gamma" = { times = [1.0, 2.0] }', "is not a number in the config"),
         ('"train.learning_rat" = { log = [1.0, 2.0] }', "learning_rate"),
     ],
 )

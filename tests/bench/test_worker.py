@@ -8,9 +8,8 @@ from dataclasses import asdict
 import pytest
 
 from stablenet.bench.cells import make_run
-from stablenet.bench.plan import Choice, make_orders, make_plan
-from stablenet.bench.speeds import read_speeds, speeds_path
-from stablenet.bench.worker import perform, read_order
+from stablenet.bench.plan import TablePart, make_orders, make_plan
+from stablenet.bench.worker import perform, read_order, read_speeds, speeds_path
 from stablenet.engine.train import train
 from stablenet.files import hold_lock, read_lines
 
@@ -18,7 +17,7 @@ from stablenet.files import hold_lock, read_lines
 @pytest.fixture
 def order(bench):
     """One run that is not there yet."""
-    plan = make_plan(bench.table, bench.runs, Choice(methods=("erm",), columns=("most",), seeds=(7,)))
+    plan = make_plan(bench.table, bench.runs, TablePart(methods=("erm",), columns=("most",), seeds=(7,)))
     (order,) = make_orders(plan.left, bench.table, bench.runs, device="cpu")
     return order
 

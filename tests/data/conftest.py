@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from stablenet.data.sources import Table, read_source
-from stablenet.data.table import ImageTable, make_image_table
+from stablenet.data.image_list import ImageList, make_image_table
+from stablenet.data.sources import AnyImageList, read_source
 
 PACS_COUNTS = {  # dog, elephant, giraffe, guitar, horse, house, person
     "art_painting": (379, 255, 285, 184, 201, 295, 449),
@@ -40,7 +40,7 @@ def data_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def full_pacs(data_folder: Path) -> Table:
+def full_pacs(data_folder: Path) -> AnyImageList:
     return read_source("pacs", data_folder)
 
 
@@ -81,10 +81,10 @@ def zip_folder(tmp_path: Path) -> Callable[[Path, str], Path]:
 
 
 @pytest.fixture(scope="session")
-def make_table() -> Callable[..., ImageTable]:
+def make_table() -> Callable[..., ImageList]:
     """A table of given class counts per domain; there are no files behind it."""
 
-    def make(name: str, classes: tuple[str, ...], counts: Mapping[str, tuple[int, ...]]) -> ImageTable:
+    def make(name: str, classes: tuple[str, ...], counts: Mapping[str, tuple[int, ...]]) -> ImageList:
         domains = tuple(counts)
         records = [
             {"id": (path := f"{domain}/{cls}/{k:04d}"), "path": path, "label": label, "domain": d}
@@ -98,10 +98,10 @@ def make_table() -> Callable[..., ImageTable]:
 
 
 @pytest.fixture(scope="session")
-def pacs(make_table: Callable[..., ImageTable]) -> ImageTable:
+def pacs(make_table: Callable[..., ImageList]) -> ImageList:
     return make_table("pacs", PACS_CLASSES, PACS_COUNTS)
 
 
 @pytest.fixture(scope="session")
-def vlcs(make_table: Callable[..., ImageTable]) -> ImageTable:
+def vlcs(make_table: Callable[..., ImageList]) -> ImageList:
     return make_table("vlcs", VLCS_CLASSES, VLCS_COUNTS)

@@ -14,8 +14,7 @@ from stablenet.data.augment import (
     Resize,
     draw_parameters,
 )
-from stablenet.data.crop import apply_draws, crop_resize
-from stablenet.data.draws import COLUMNS, Draws
+from stablenet.data.transforms import COLUMNS, Draws, apply_draws, crop_resize
 from stablenet.errors import UserError
 from stablenet.randomness import combine
 
@@ -134,7 +133,7 @@ def test_images_that_allow_no_crop_fall_back_to_the_centre(height, width):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"scale": (0.9, 0.8)}, "scale must be two rising"),
+        ({"scale": (0.9, 0.8)}, "scale must be two increasing"),
         ({"hue": 0.6}, "hue must be between 0 and 0.5"),
         ({"flip": 1.5}, "flip must be between 0 and 1"),
     ],

@@ -53,7 +53,7 @@ def test_white_ink_inverts_what_bare_paper_shows(scene):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"domain": 3}, "domains must lie in 0..2"), ({"u": PLACES}, "u must lie"), ({"v": -1}, "v must lie")],
+    [({"domain": 3}, "domains must be in 0..2"), ({"u": PLACES}, "u must be in"), ({"v": -1}, "v must be in")],
 )
 def test_values_out_of_range_are_refused(scene, change, message):
     names = dict(zip(("digits", "backgrounds", "domain", "u", "v"), scene, strict=True))

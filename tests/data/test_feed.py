@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stablenet.data.feed import ResidentFeed, StreamFeed, read_ahead
-from stablenet.data.pipeline import MemoryPixels
+from stablenet.data.loader import MemoryPixels
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stablenet.data.kernels import runs_fused
-from stablenet.data.kernels.taps import count_taps
+from stablenet.data.kernels.augment_programs import count_taps
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton comes with torch on Linux")
 
@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional
 from stablenet.data.augment import Augment, AugmentSettings, Normalization
 from stablenet.randomness import combine
-from stablenet.data.kernels.launch import launch_augment, launch_resize
+from stablenet.data.kernels.fused_augment import launch_augment, launch_resize
 
 normalization = Normalization()
 stats = normalization.mean, normalization.std
@@ -52,7 +52,7 @@ COMPILED = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from stablenet.data.kernels import programs
+from stablenet.data.kernels import augment_programs as programs
 
 kinds = {"pixels_ptr": "*u8", "rows_ptr": "*i64", "height": "i32", "width": "i32"}
 values = {"PICK": True, "COLUMNS": 16, "SIZE": 224, "TAPS_Y": 3, "TAPS_X": 3, "BLOCK": 512, "TILES": 128}

@@ -4,11 +4,9 @@ import pytest
 import torch
 
 from stablenet.data.augment import Augment, AugmentSettings, Normalization, Resize
-from stablenet.data.crop import apply_draws
-from stablenet.data.draws import Draws
 from stablenet.data.kernels import runs_fused
-from stablenet.data.order import BatchSettings
-from stablenet.data.pipeline import Loader, MemoryPixels, Samples
+from stablenet.data.loader import BatchSettings, Loader, MemoryPixels, PartSamples
+from stablenet.data.transforms import Draws, apply_draws
 from stablenet.randomness import combine
 
 pytestmark = pytest.mark.gpu
@@ -74,7 +72,7 @@ def test_loaders_of_all_kinds_give_the_processors_batches(transform):
     pixels = _pixels(40, 30, 30).cpu()
     label = torch.arange(40) % 4
     memory = MemoryPixels([str(k) for k in range(40)], pixels)
-    samples = Samples(memory, torch.arange(40).flip(0), label, label, torch.arange(40), 40)
+    samples = PartSamples(memory, torch.arange(40).flip(0), label, label, torch.arange(40), 40)
     level = 1e-4 if isinstance(transform, Augment) else 1.01 / 255 / 0.224
     for options in ({}, {"rank": 1, "world_size": 2}):
         settings = BatchSettings(batch_size=14, balance_domains=False)

@@ -121,8 +121,8 @@ def test_a_changed_file_is_found_out(tmp_path: Path) -> None:
     [
         ("", "not JSON"),
         ("id\tlabel\n", "not JSON"),
-        ("[1]\n", "no manifest of format 1"),
-        ('{"format":2}\n', "no manifest of format 1"),
+        ("[1]\n", "not a manifest of format 1"),
+        ('{"format":2}\n', "not a manifest of format 1"),
         ('{"format":1}\nid\tlabel\tdomain\tpart\n', "it lacks 'source'"),
         ('{"format":1}\n', "its columns are"),
         ('{"format":1}\nid\tlabel\nx\t1\n', "its columns are"),

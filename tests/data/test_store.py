@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from stablenet.data.cache import prepare
+from stablenet.data.image_list import make_image_table
+from stablenet.data.prepare import prepare
 from stablenet.data.store import PixelStore
-from stablenet.data.table import make_image_table
 from stablenet.errors import UserError
 
 
@@ -26,7 +26,7 @@ def store(tmp_path):
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
-        ("pixels.bin", lambda data: data[:-1], "359 bytes where 360 belong"),
+        ("pixels.bin", lambda data: data[:-1], "359 bytes, expected 360"),
         ("images.parquet", lambda data: data[:-1] + b"?", "checksum of images.parquet"),
         ("store.json", lambda data: data[: len(data) // 2], "is not JSON"),
         ("store.json", lambda data: data.replace(b'"format": 1', b'"format": 9'), "format 9"),
@@ -52,13 +52,13 @@ def test_a_flipped_bit_is_found(store):
     data = bytearray(path.read_bytes())
     data[3 * 60 + 7] ^= 1
     path.write_bytes(data)
-    with pytest.raises(UserError, match=r"1 images do not fit their checksums: 3\.png"):
+    with pytest.raises(UserError, match=r"1 images do not match their checksums: 3\.png"):
         PixelStore.open(store.path).verify()
 
 
 @pytest.mark.parametrize("rows", [[6], [-1], [0, 99]])
 def test_rows_out_of_range_are_refused(store, rows):
-    with pytest.raises(IndexError, match=r"rows must lie in 0\.\.5"):
+    with pytest.raises(IndexError, match=r"rows must be in 0\.\.5"):
         store.read(torch.tensor(rows))
 
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from stablenet.demo import DemoSettings, run_demo
-from stablenet.demo.findings import gather_findings
-from stablenet.demo.pictures import show_extremes, show_part
-from stablenet.demo.weights import share_dominant, weigh_samples
-from stablenet.engine.runs import load_run
+from stablenet.demo.demo_charts import read_sample_weights, share_dominant, show_extremes, show_part
+from stablenet.demo.demo_findings import gather_findings
+from stablenet.engine.run import load_run
 from stablenet.errors import UserError
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -85,7 +84,7 @@ def test_a_second_time_nothing_is_trained(demo, settings, told):
 
 def test_weights_are_those_of_the_method(demo):
     run = demo.findings.method[0].run
-    found = weigh_samples(run)
+    found = read_sample_weights(run)
     assert found.weights.tolist() == run.weights()["weight"].tolist()
     assert float(found.weights.sum()) == pytest.approx(len(found.samples), rel=1e-4)
     assert found.ess == pytest.approx(float(1 / found.weights.double().square().mean()), rel=1e-4)
@@ -109,8 +108,8 @@ def test_weights_are_those_of_the_method(demo):
 def test_runs_from_before_weights_were_kept_are_named(demo, tmp_path):
     old = shutil.copytree(demo.findings.method[0].run.path, tmp_path / "old")
     (old / "weights.parquet").unlink()
-    with pytest.raises(UserError, match="trained before weights were kept"):
-        weigh_samples(load_run(old))
+    with pytest.raises(UserError, match="trained by a version that did not save weights"):
+        read_sample_weights(load_run(old))
 
 
 def test_pictures_show_each_class_on_its_main_background(demo):

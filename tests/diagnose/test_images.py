@@ -12,11 +12,10 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from stablenet import UserError
-from stablenet.diagnose.backbone import ShallowStages
-from stablenet.diagnose.collect import choose_images, collect
+from stablenet.diagnose.diagnosis_page import write_page
 from stablenet.diagnose.images import ImageChoices, diagnose_images
-from stablenet.diagnose.page import write_page
-from stablenet.diagnose.subject import open_place, open_source
+from stablenet.diagnose.shallow import ShallowStages
+from stablenet.diagnose.subject import choose_images, extract_features, open_place, open_source
 
 
 @cache
@@ -128,7 +127,7 @@ def test_a_backbone_gives_its_first_stages_and_no_more(folder, tmp_path):
     save_file(body, tmp_path / "w.safetensors")
     stages = ShallowStages("resnet18", str(tmp_path / "w.safetensors"))
     stages._body.layer3 = network.layer3
-    found = collect(open_place(folder, "label", None), stages, 32)
+    found = extract_features(open_place(folder, "label", None), stages, 32)
     assert found.whole.shape == found.border.shape == (120, 2 * (64 + 128))
     reference = resnet18(weights=None).eval()
     reference.load_state_dict(body, strict=False)

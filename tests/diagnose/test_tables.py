@@ -1,3 +1,5 @@
+"""A diagnosis of tables whose answer is known, its page, and mistakes."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -5,8 +7,8 @@ import pandas as pd
 import pytest
 
 from stablenet import UserError
-from stablenet.diagnose.page import write_page
-from stablenet.diagnose.tables import TableChoices, diagnose_table
+from stablenet.diagnose.diagnosis_page import write_page
+from stablenet.diagnose.tables import TableQuestion, diagnose_table
 
 
 def draw_table(agree, noise=0.2, rows=600, seed=0):
@@ -27,7 +29,7 @@ def draw_table(agree, noise=0.2, rows=600, seed=0):
 
 
 def test_a_context_that_goes_with_the_label_is_found():
-    found = diagnose_table(draw_table(0.9), TableChoices(label="label", context="ground"))
+    found = diagnose_table(draw_table(0.9), TableQuestion(label="label", context="ground"))
     # Not "likely": of two classes tied to two contexts, one pays for the independence of the columns.
     assert found.verdict.level == "perhaps"
     assert "of its weight" in found.verdict.reasons[-1]
@@ -41,13 +43,13 @@ def test_a_context_that_goes_with_the_label_is_found():
 
 def test_noisy_columns_do_not_part_context_and_label():
     """As in examples/toy.py, where pairing the columns with each other gains nothing."""
-    found = diagnose_table(draw_table(0.9, noise=0.9), TableChoices(label="label", context="ground"))
+    found = diagnose_table(draw_table(0.9, noise=0.9), TableQuestion(label="label", context="ground"))
     assert found.verdict.level == "unlikely"
-    assert "does not part" in found.verdict.advice
+    assert "does not separate" in found.verdict.advice
 
 
 def test_a_context_without_the_label_is_none():
-    found = diagnose_table(draw_table(0.5), TableChoices(label="label", context="ground"))
+    found = diagnose_table(draw_table(0.5), TableQuestion(label="label", context="ground"))
     assert found.verdict.level == "unlikely"
     assert found.context.v_before < 0.1
     assert found.pairs == ()
@@ -55,7 +57,7 @@ def test_a_context_without_the_label_is_none():
 
 def test_without_a_context_the_answer_is_careful():
     tied, free = (
-        diagnose_table(draw_table(agree), TableChoices(label="label", leave_out=("ground",))) for agree in (0.9, 0.5)
+        diagnose_table(draw_table(agree), TableQuestion(label="label", leave_out=("ground",))) for agree in (0.9, 0.5)
     )
     assert tied.verdict.level == "perhaps"
     assert free.verdict.level == "unlikely"
@@ -63,14 +65,14 @@ def test_without_a_context_the_answer_is_careful():
 
 def test_a_number_as_label_is_cut_into_fifths():
     frame = draw_table(0.9).drop(columns="label").assign(y=lambda f: f["shape"] + f["green"])
-    found = diagnose_table(frame, TableChoices(label="y", context="ground"))
+    found = diagnose_table(frame, TableQuestion(label="y", context="ground"))
     assert found.classes == ("lowest fifth", "second fifth", "middle fifth", "fourth fifth", "highest fifth")
     assert np.bincount(found.y).tolist() == [120] * 5
     assert found.notes == ("y is a number: it was cut into fifths",)
 
 
 def test_the_page_of_a_table(tmp_path):
-    found = diagnose_table(draw_table(0.9), TableChoices(label="label", context="ground"), "animals")
+    found = diagnose_table(draw_table(0.9), TableQuestion(label="label", context="ground"), "animals")
     write_page(found, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert "shape, green" in text
@@ -91,4 +93,4 @@ def test_the_page_of_a_table(tmp_path):
 )
 def test_mistakes_are_named(change, choices, match):
     with pytest.raises(UserError, match=match):
-        diagnose_table(change(draw_table(0.9)), TableChoices(**choices))
+        diagnose_table(change(draw_table(0.9)), TableQuestion(**choices))

@@ -1,19 +1,19 @@
+"""The verdict follows from the figures, for images and for tables."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
 
-from stablenet.diagnose.context import ContextFindings
-from stablenet.diagnose.telling import Telling
+from stablenet.diagnose.measure import ContextFindings, Explained, Trade
 from stablenet.diagnose.verdict import judge_images, judge_table
-from stablenet.diagnose.weigh import Trade
 
-GOOD, STUCK = Trade(0.02, 0.1, 0.4), Trade(0.02, 0.7, 0.2)
+GOOD, STUCK = Trade(1.0, 0.1, 0.4), Trade(1.0, 0.7, 0.2)
 
 
 def telling(share, p=0.005):
-    return Telling(share, p, (share,), (p,), (share,), 0.01, torch.zeros(1, 1))
+    return Explained(share, p, (share,), (p,), (share,), 0.01, torch.zeros(1, 1))
 
 
 def context(v=0.5, weight=2.0, p=0.005, left=0.5):
@@ -29,7 +29,7 @@ def context(v=0.5, weight=2.0, p=0.005, left=0.5):
         (0.05, 0.005, GOOD, None, "unlikely"),
         (0.5, 0.2, GOOD, None, "unlikely"),
         (0.5, 0.005, STUCK, None, "unlikely"),
-        (0.5, 0.005, Trade(0.02, 0.1, 0.1), None, "unlikely"),
+        (0.5, 0.005, Trade(1.0, 0.1, 0.1), None, "unlikely"),
         (0.5, 0.005, GOOD, context(), "likely"),
         (0.2, 0.005, GOOD, context(), "perhaps"),
         (0.5, 0.005, GOOD, context(weight=1.05), "perhaps"),
@@ -50,6 +50,20 @@ def test_what_only_the_middle_tells_is_named():
     verdict = judge_images(telling(0.6), telling(0.1), GOOD, None)
     assert "middle" in verdict.reasons[0]
     assert "middle" not in judge_images(telling(0.6), telling(0.5), GOOD, None).reasons[0]
+
+
+def test_a_run_of_even_weights_is_judged_by_its_data():
+    even = Trade(1.0, None, 1.0)
+    verdict = judge_images(telling(0.5), telling(0.5), even, context(weight=1.0))
+    assert verdict.level == "likely"
+    assert verdict.reasons[1] == "All samples weigh the same."
+    assert judge_images(telling(0.1), telling(0.05), even, context(v=0.02, weight=1.0)).level == "unlikely"
+
+
+def test_a_run_whose_records_say_nothing_of_the_dependence():
+    verdict = judge_images(telling(0.5), telling(0.5), Trade(1.0, None, 0.4), context())
+    assert verdict.reasons[1] == "Weighting leaves 40 % of the samples effective."
+    assert judge_images(telling(0.5), telling(0.5), Trade(1.0, None, 0.1), None).level == "unlikely"
 
 
 @pytest.mark.parametrize(

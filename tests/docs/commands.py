@@ -8,8 +8,8 @@ from functools import cache
 from itertools import pairwise
 
 from stablenet.algorithms import ALGORITHMS
-from stablenet.bench.tables import list_tables
-from stablenet.engine.recipes import list_recipes
+from stablenet.bench.paper_tables import list_tables
+from stablenet.engine.config import list_recipes
 from tests.docs.blocks import ROOT, split_words
 
 

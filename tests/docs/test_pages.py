@@ -56,8 +56,8 @@ def runnable(page):
 def registries():
     """Pages register parts of their own; afterwards the registries and modules are as before."""
     from stablenet.algorithms import ALGORITHMS
-    from stablenet.data.settings import SETTINGS
     from stablenet.data.sources import SOURCES
+    from stablenet.data.splits import SETTINGS
 
     before = [(registry, dict(registry._parts)) for registry in (ALGORITHMS, SETTINGS, SOURCES)]
     modules = set(sys.modules)

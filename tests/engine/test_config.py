@@ -3,15 +3,13 @@
 import pytest
 
 from stablenet.data.manifest import Manifest
-from stablenet.data.settings import SETTINGS as DATA_SETTINGS
-from stablenet.data.settings import split_table
 from stablenet.data.sources import SOURCES, read_source
-from stablenet.engine.assemble import assemble_config, parse_setting
-from stablenet.engine.config import compare, merge
-from stablenet.engine.folder import describe_config
+from stablenet.data.splits import SETTINGS as DATA_SETTINGS
+from stablenet.data.splits import split_table
+from stablenet.engine.config import assemble_config, compare, list_recipes, merge, parse_setting
 from stablenet.engine.identity import Contents, identify
-from stablenet.engine.parts import open_data
-from stablenet.engine.recipes import list_recipes
+from stablenet.engine.run import describe_config
+from stablenet.engine.run_data import open_data
 from stablenet.errors import UserError
 from tests.engine.tiny import tiny_config
 
@@ -51,13 +49,13 @@ def test_settings_are_toml_or_text(text, value):
         ("train.epochs=3.5", "train.epochs must be a whole number"),
         ("train.epochs=true", "train.epochs must be a whole number, got True"),
         ("train.epochs=0", "train.epochs must be at least 1"),
-        ("train.milestones=[2, 1]", "train.milestones must be rising"),
+        ("train.milestones=[2, 1]", "train.milestones must be increasing"),
         ("train.optimizer=sdg", "did you mean 'sgd'"),
         ("train=3", "train must be a table"),
         ("data.std=[1, 1, 0]", r"data.std\[2\] must be positive"),
         ("data.mean=[1]", r"data.mean must be a list of 3, got \[1\]"),
         ("label=a/b", "label must be a plain name"),
-        ("train.epochs", "not like train.epochs=3"),
+        ("train.epochs", "not of the form train.epochs=3"),
     ],
 )
 def test_mistakes_are_named(setting, message):
@@ -103,11 +101,11 @@ def test_recipes_hold_the_papers_numbers():
 
 
 def test_methods_may_differ_in_a_recipe(monkeypatch):
-    from stablenet.engine import assemble
-    from stablenet.engine.recipes import Recipe
+    from stablenet.engine import config
+    from stablenet.engine.config import Recipe
 
     recipe = Recipe("r", "", {"train": {"epochs": 5}}, {"stablenet": {"train": {"epochs": 6, "batch_size": 4}}}, ())
-    monkeypatch.setattr(assemble, "find_recipe", lambda name: recipe)
+    monkeypatch.setattr(config, "find_recipe", lambda name: recipe)
     assert assemble_config("r").train.epochs == 5
     assert assemble_config("r", None, ["method.name=stablenet"]).train.epochs == 6
     said = assemble_config("r", None, ["method.name=stablenet", "train.epochs=7"])

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from stablenet.algorithms import ALGORITHMS
-from stablenet.data.pipeline import Loader
-from stablenet.engine import graphs
-from stablenet.engine.runs import load_run
+from stablenet.data.loader import Loader
+from stablenet.engine import stepping
+from stablenet.engine.run import load_run
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError
@@ -25,7 +25,7 @@ def _gpu(monkeypatch):
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
     torch.backends.cudnn.deterministic = True
-    monkeypatch.setattr(graphs, "LEAST_STEPS", 1)  # these runs are tiny
+    monkeypatch.setattr(stepping, "LEAST_STEPS", 1)  # these runs are tiny
     yield
     torch.backends.cudnn.deterministic = False
 

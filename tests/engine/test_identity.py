@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from stablenet.bench.scan import read_run
-from stablenet.data.settings import split_table
+from stablenet.bench.collect import read_run
 from stablenet.data.sources import read_source
+from stablenet.data.splits import split_table
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import read_config
-from stablenet.engine.folder import RunFolder, describe_config, open_folder
 from stablenet.engine.identity import Contents, identify, read_contents, recall_contents
+from stablenet.engine.run import RunFolder, describe_config, open_folder
 from stablenet.errors import UserError
 from tests.engine.tiny import tiny_config
 

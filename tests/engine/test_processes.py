@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stablenet.engine.checkpoint import load_tensors
-from stablenet.engine.runs import load_run
+from stablenet.engine.run import load_run
 from tests.engine.tiny import STABLENET, child_processes, tiny_config, tiny_run
 
 PLAIN = ("model.name=tests.engine.tiny:PlainNet", "train.log_every=1", "train.max_steps=8")
@@ -217,8 +217,7 @@ def perform(rank, port, folder, acts):
 def train_disturbed(act):
     """How the run ended in this process."""
     from stablenet.engine import train as engine
-    from stablenet.engine.failures import NonFiniteLoss
-    from stablenet.engine.interrupts import Interrupted
+    from stablenet.engine.interrupts import Interrupted, NonFiniteLoss
 
     build = engine.build_session
 
@@ -357,7 +356,7 @@ def test_started_by_torchrun(tmp_path):
 
 
 def test_batches_that_cannot_be_shared_are_refused():
-    from stablenet.data.order import BatchSettings, check_division
+    from stablenet.data.loader import BatchSettings, check_division
     from stablenet.errors import UserError
 
     config = tiny_config("erm", "train.batch_size=7")

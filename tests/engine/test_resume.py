@@ -43,7 +43,7 @@ def test_killed_runs_end_as_if_nothing_had_happened(tmp_path, method, times):
 
 
 def test_killed_is_seen_as_killed(tmp_path):
-    from stablenet.engine.runs import load_run
+    from stablenet.engine.run import load_run
 
     kill_often(tmp_path / "run", METHODS["batch"], 1, seed=0)
     assert load_run(tmp_path / "run").status["state"] == "killed"

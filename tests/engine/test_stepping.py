@@ -1,6 +1,10 @@
-"""Replayed steps, with recordings that are played by the processor: the same run, recorded when it should be."""
+"""Means over an epoch, the conditions of CUDA graphs, and replayed steps: the same run, recorded when it should be.
+
+Recordings are played by the processor here.
+"""
 
 import json
+import math
 import warnings
 import weakref
 
@@ -9,17 +13,85 @@ import torch
 from torch import Tensor, nn
 
 from stablenet import replay
+from stablenet.algorithms import ERM, Context
 from stablenet.engine import session, stepping
+from stablenet.engine.config import TrainConfig
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.session import Runtime
+from stablenet.engine.stepping import EpochMeans, choose_graphs
 from stablenet.engine.train import Training, train
+from stablenet.models import build_network
 from tests.algorithms.cases import METHODS, method_config
 from tests.engine.test_train import StopAt
 from tests.engine.tiny import tiny_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REPLAYABLE = ("erm", "focal", "jigen", "rsc", "dg-mmld", "m-ada", "stablenet", "stablenet-dataset")
+CPU = torch.device("cpu")
 FILES = ("records.jsonl", "best.safetensors", "last.safetensors")
+
+
+def test_totals_average_what_there_is():
+    totals = EpochMeans(CPU)
+    for step, (loss, other) in enumerate([(1.0, math.nan), (2.0, 4.0), (6.0, 8.0)], 1):
+        totals.add(step, torch.tensor(loss), {"other": torch.tensor(other)})
+    assert totals.means() == {"loss": 3.0, "other": 6.0}
+    assert totals.latest() == {"loss": 6.0, "other": 8.0}
+    assert totals.bad_step() is None
+
+
+def test_totals_name_the_first_bad_step():
+    totals = EpochMeans(CPU)
+    for step, loss in enumerate([1.0, math.inf, 2.0, math.nan], 1):
+        totals.add(step, torch.tensor(loss), {})
+    assert totals.bad_step() == 2
+
+
+def test_totals_come_back():
+    totals, other = EpochMeans(CPU), EpochMeans(CPU)
+    totals.add(1, torch.tensor(1.0), {"a": torch.tensor(3.0)})
+    tensors, names = totals.state()
+    other.restore(tensors, names)
+    for each in (totals, other):
+        each.add(2, torch.tensor(2.0), {"a": torch.tensor(5.0)})
+    assert other.means() == totals.means() == {"loss": 1.5, "a": 4.0}
+
+
+def method_with(name, **parameters):
+    context = Context(num_classes=7, num_domains=3, num_samples=100, epochs=1, seed=0)
+    return ERM(build_network(name, 7, parameters=parameters), ERM.settings_type(), context)
+
+
+@pytest.mark.parametrize(
+    ("change", "graphs"),
+    [
+        ({}, "step"),
+        ({"device": CPU}, "none"),
+        ({"world": 2}, "none"),
+        ({"image_size": 224}, "none"),
+        ({"same_shapes": False}, "step"),
+        ({"steps": 5}, "passes"),
+        ({"config": TrainConfig(schedule="cosine")}, "passes"),
+        ({"config": TrainConfig(schedule="cosine"), "same_shapes": False}, "none"),
+    ],
+    ids=str,
+)
+def test_graphs_only_where_they_may_and_help(change, graphs):
+    usual = {
+        "config": TrainConfig(),
+        "device": torch.device("cuda"),
+        "image_size": 28,
+        "steps": 42,
+        "same_shapes": True,
+    }
+    assert choose_graphs(method_with("paper-cnn", image_size=28), **{"world": 1, **usual, **change}) == graphs
+
+
+@pytest.mark.parametrize(
+    ("name", "graphs"), [("resnet18", "passes"), ("resnet34", "none"), ("mobilenet_v3_small", "none")]
+)
+def test_small_resnets_alone_are_graphed_at_large_images(name, graphs):
+    assert choose_graphs(method_with(name), TrainConfig(), torch.device("cuda"), 224, 42, True, 1) == graphs
 
 
 class Played:
@@ -96,7 +168,7 @@ def test_what_cannot_be_recorded_runs_as_it_comes_and_is_told_once(tmp_path, pla
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         run = tiny_run(tmp_path / "run")
-    assert sum("training steps could not be recorded" in str(warning.message) for warning in told) == 1
+    assert sum("training steps could not be captured" in str(warning.message) for warning in told) == 1
     assert contents(run) == contents(plain)
     assert replayed_steps(run) == [0, 0, 0]
 
@@ -114,7 +186,7 @@ def test_a_failed_recording_is_let_go_before_the_step_is_taken(monkeypatch):
                 raise RuntimeError("the capture was spoilt")  # noqa: B904, as torch does it
 
     monkeypatch.setattr(replay, "Recording", Half)
-    with pytest.warns(RuntimeWarning, match="a walk could not be recorded .*: the cause"):
+    with pytest.warns(RuntimeWarning, match="a walk could not be captured .*: the cause"):
         assert replay.record("a walk", print, []) is None
     assert half_made[0]() is None
 

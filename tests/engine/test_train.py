@@ -9,15 +9,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
-from stablenet.algorithms.stablenet import BatchSettings, read_settings
-from stablenet.data.pipeline import Batch, Loader
+from stablenet.algorithms.stablenet import BatchByBatchSettings, read_settings
+from stablenet.data.loader import Batch, Loader
 from stablenet.data.sources import SOURCES
-from stablenet.engine import parts, state
+from stablenet.engine import run_data, state
 from stablenet.engine.interrupts import Interrupted
-from stablenet.engine.records import find_best, validation_rank
-from stablenet.engine.runs import load_run
+from stablenet.engine.monitor import Watcher
+from stablenet.engine.run import find_best, load_run, validation_rank
 from stablenet.engine.stepping import EngineStepper
-from stablenet.engine.watch import Watcher
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run
 from stablenet.metrics import GroupCounts
@@ -169,7 +168,7 @@ def test_ctrl_c_is_clean_and_resumable(tmp_path):
         "epoch": 1,
         "step": 9,
     }
-    with pytest.raises(UserError, match=r"interrupted at step 9: go on with --resume"):
+    with pytest.raises(UserError, match=r"interrupted at step 9: continue it with --resume"):
         tiny_run(tmp_path / "run", *STABLENET)
     resumed = tiny_run(tmp_path / "run", *STABLENET, resume=True)
     assert read(resumed.path) == read(whole.path)
@@ -233,9 +232,9 @@ def test_missing_gpu_is_named(tmp_path):
         pytest.skip("there is a GPU")
     from stablenet.engine.devices import choose_device
 
-    with pytest.raises(UserError, match="no GPU that torch can use"):
+    with pytest.raises(UserError, match="torch finds no GPU"):
         choose_device("cuda:1")
-    with pytest.raises(UserError, match="none of auto, cpu, cuda"):
+    with pytest.raises(UserError, match="choose auto, cpu, cuda"):
         choose_device("gpu")
 
 
@@ -243,26 +242,26 @@ class Opened:
     """Which parts were opened, and at which step of training."""
 
     def __init__(self, monkeypatch):
-        self.parts, original = [], parts.RunData.open_part
+        self.parts, original = [], run_data.RunData.open_part
 
         def note(data, part):
             self.parts.append(part)
             return original(data, part)
 
-        monkeypatch.setattr(parts.RunData, "open_part", note)
+        monkeypatch.setattr(run_data.RunData, "open_part", note)
 
 
 def test_target_is_never_read_in_training(tmp_path, monkeypatch):
     """The pixels of the target raise when they are touched; training does not notice."""
     opened = Opened(monkeypatch)
-    render = parts.render_part
+    render = run_data.render_part
 
     def guarded(table, manifest, part):
         if part not in ("train", "validation"):
             raise AssertionError("target pixels were read in training")
         return render(table, manifest, part)
 
-    monkeypatch.setattr(parts, "render_part", guarded)
+    monkeypatch.setattr(run_data, "render_part", guarded)
     run = tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset")
     assert opened.parts == ["train", "validation"]
     with pytest.raises(AssertionError):
@@ -276,7 +275,7 @@ def test_a_source_is_read_once(tmp_path, monkeypatch):
         read_names.append(name)
         return SOURCES[name].read(Path())
 
-    monkeypatch.setattr(parts, "read_source", read_source)
+    monkeypatch.setattr(run_data, "read_source", read_source)
     run = tiny_run(tmp_path / "run", oracle=True)
     assert read_names == ["tiny"]
     evaluate_run(run, parts=("validation", "test"), device="cpu")
@@ -368,7 +367,7 @@ def test_weights_and_offsets_by_preset(given, pretrained, strength, offset, comp
 
 @pytest.mark.parametrize("given", [{"solve": "batch"}, {"preset": "paper"}, {"preset": "published", "offset": 0.0}])
 def test_batch_by_batch_is_a_strategy_of_its_own(given):
-    assert type(read_settings(given)) is BatchSettings
+    assert type(read_settings(given)) is BatchByBatchSettings
     with pytest.raises(UserError, match=r"method\.parameters\.every needs the whole training set.*solve=dataset"):
         read_settings({**given, "every": 2})
 
@@ -639,7 +638,7 @@ def test_domain_aware_batches(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be created"):
         tiny_run(tmp_path / "file" / "run")
 
 

@@ -11,13 +11,13 @@ import pandas as pd
 import torch
 from torch import nn
 
+from stablenet.data.image_list import ComposedList
 from stablenet.data.sources import SOURCES, Source
-from stablenet.data.table import ComposedTable
-from stablenet.engine.assemble import assemble_config
+from stablenet.engine.config import assemble_config
 from stablenet.engine.devices import own_random_numbers, start_fabric
+from stablenet.engine.monitor import Watcher
 from stablenet.engine.session import Runtime, make_algorithm
 from stablenet.engine.train import train
-from stablenet.engine.watch import Watcher
 
 CLASSES, BACKGROUNDS, DIGITS = 3, 8, 90
 STABLENET = ("stablenet", "method.parameters.solve=batch")  # with a memory, the paper's way
@@ -53,7 +53,7 @@ def make_table():
         }
     )
     names = tuple(f"colour{k}" for k in range(BACKGROUNDS))
-    return ComposedTable("tiny", ("a", "b", "c"), names, rows, lambda: digits, lambda: backgrounds)
+    return ComposedList("tiny", ("a", "b", "c"), names, rows, lambda: digits, lambda: backgrounds)
 
 
 SOURCES.add(

@@ -38,7 +38,7 @@ def test_each_rule_takes_its_own_model(run):
 
 
 def test_the_oracle_writes_into_a_file_of_its_own(run):
-    with pytest.raises(UserError, match="needs target figures"):
+    with pytest.raises(UserError, match="needs target metrics"):
         evaluate_run(run, rule="oracle", device="cpu")
     run.folder.oracle.write_text('{"kind": "oracle", "epoch": 1, "test": {"accuracy": 0.9, "loss": 1}}\n')
     with pytest.raises(UserError, match="has no model 1"):

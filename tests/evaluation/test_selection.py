@@ -62,7 +62,7 @@ def test_without_validation_the_last_epoch_is_taken():
 def test_what_is_missing_is_said():
     with pytest.raises(UserError, match="has not finished an epoch"):
         select_epoch("last", [{"kind": "start"}])
-    with pytest.raises(UserError, match="needs target figures"):
+    with pytest.raises(UserError, match="needs target metrics"):
         select_epoch("oracle", RECORDS)
-    with pytest.raises(UserError, match="known are averaged, last, oracle, source-validation"):
+    with pytest.raises(UserError, match="choose from averaged, last, oracle, source-validation"):
         select_epoch("best", RECORDS)

@@ -94,5 +94,5 @@ def test_other_families(name, backbone, tmp_path):
 
 
 def test_an_unknown_format_names_the_known(run):
-    with pytest.raises(UserError, match="unknown format 'tflite': known are onnx, safetensors, torch"):
+    with pytest.raises(UserError, match="unknown format 'tflite': choose from onnx, safetensors, torch"):
         export_run(run, "tflite")

@@ -1,3 +1,5 @@
+"""StableCriterion: the same loss as three lines in a loop of one's own, several taps, saved state, mistakes."""
+
 from __future__ import annotations
 
 import pytest
@@ -92,7 +94,7 @@ def test_a_loss_of_ones_own(batch):
 
 def test_mistakes_are_named(batch):
     model = make_model()
-    with pytest.raises(UserError, match="unknown module 'layer1'"):
+    with pytest.raises(UserError, match="unknown tap 'layer1'"):
         StableCriterion(model, ["layer1"])
     with pytest.raises(UserError, match="no taps"):
         StableCriterion(model, [])

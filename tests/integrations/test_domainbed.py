@@ -1,3 +1,5 @@
+"""The DomainBed adapter: it learns, predicts logits, and its state holds the memory."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The Lightning callback weighs a module that knows nothing of weights, and names what it cannot weigh."""
+
 from __future__ import annotations
 
 import warnings

@@ -115,9 +115,9 @@ def test_own_module_loses_its_classifier():
     ("name", "message"),
     [
         ("resnet19", "did you mean"),
-        ("nowhere.at.all:Net", "cannot be imported: there is no module 'nowhere' in"),
+        ("nowhere.at.all:Net", "cannot be imported: no module 'nowhere' in"),
         ("torch.nn:Nett", "cannot be imported: module 'torch.nn' has no attribute 'Nett'"),
-        (":Net", "'' is no name of a module"),
+        (":Net", "'' is not a module name"),
         ("squeezenet1_0", "unknown backbone"),
         ("timm/vit_tini", "unknown timm backbone"),
         ("torch.nn:Flatten", "ends in no nn.Linear"),
@@ -205,7 +205,7 @@ def test_caffe_resnet50_of_the_data_folder(monkeypatch):
         return unlikeness(network.eval(), images)
 
     adapted = measure()
-    monkeypatch.setattr("stablenet.models.pretrained.adapt", lambda network, adaptation: None)
+    monkeypatch.setattr("stablenet.models.build.adapt", lambda network, adaptation: None)
     assert adapted < 0.7 * measure()
 
 

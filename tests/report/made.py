@@ -9,7 +9,7 @@ import pytest
 from stablenet.bench import find_table
 from stablenet.bench.cells import make_run
 from stablenet.data.sources import embedded
-from stablenet.data.textures import draw_textures
+from stablenet.data.sources.embedded import draw_textures
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.evaluation.evaluate import evaluate_run

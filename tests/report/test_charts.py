@@ -6,8 +6,9 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from stablenet.report import charts, maps
-from stablenet.report.curves import CurveReader
+from stablenet.pages import draw_curves
+from stablenet.report import charts
+from stablenet.report.charts import CurveReader
 
 
 def find(svg, kind, style):
@@ -67,18 +68,13 @@ def test_training_curves_of_every_seed_and_their_mean(result, styles):
     curves = CurveReader().read_column(result, result.columns[1], "validation")
     assert {row: len(found) for row, found in curves.items()} == {"erm": 2, "coral": 1, "stablenet": 2}
     assert all(0 <= share <= 100 for found in curves.values() for curve in found for _, share in curve)
-    svg = charts.draw_training([(styles[row], found) for row, found in curves.items()], "x")
+    svg = draw_curves([(styles[row], found) for row, found in curves.items()], "x")
     assert (len(find(svg, "polyline", "thin")), len(find(svg, "polyline", "thick"))) == (4, 3)
-
-
-def test_a_mean_stops_where_the_shortest_run_stops():
-    assert charts.average([[(1, 10.0), (2, 20.0)], [(1, 30.0)]]) == [(1, 20.0)]
-    assert charts.draw_training([], "x") is None
 
 
 def test_maps_shade_by_value_and_leave_empty_groups_blank():
     first = pd.DataFrame({"cat": [0.9, 0.1], "dog": [float("nan"), 0.55]}, index=["grass", "a very long beach"])
-    svg = maps.draw_groups({"by number": first, "by weight": first * 0 + 0.1}, lambda value: f"{value:.1f}")
+    svg = charts.draw_groups({"by number": first, "by weight": first * 0 + 0.1}, lambda value: f"{value:.1f}")
     key = 1  # every shade stands once in the key
     assert len(find(svg, "rect", "h9")) == 1 + key
     assert len(find(svg, "rect", "h5")) == 1 + key
@@ -89,22 +85,10 @@ def test_maps_shade_by_value_and_leave_empty_groups_blank():
 
 
 def test_offsets_are_counted_from_both_sides_of_zero():
-    svg = maps.draw_offsets([-2.0] * 10 + [1.0] * 30)
+    svg = charts.draw_offsets([-2.0] * 10 + [1.0] * 30)
     bars = find(svg, "rect", "weights")
     heights = [float(bar.get("height")) for bar in bars]
     assert heights[0] == pytest.approx(heights[-1] / 3, abs=0.2)
     zero = float(find(svg, "line", "mark")[0].get("x1"))
     assert float(bars[0].get("x")) < zero < float(bars[-1].get("x"))
-    assert len(find(maps.draw_offsets([0.0, 0.0]), "rect", "weights")) == len(bars)
-
-
-def test_labels_of_widely_spread_weights_stand_apart():
-    labels = [node.text for node in find(maps.draw_weights([0.01, 1.0, 7.9]), "text", "tick")]
-    assert [label for label in labels if label.startswith("×")] == ["×1/64", "×1/16", "×1/4", "×1", "×4"]
-
-
-def test_weights_are_counted():
-    svg = maps.draw_weights([0.5] * 30 + [2.5] * 10)
-    heights = sorted((float(bar.get("height")) for bar in find(svg, "rect", "weights")), reverse=True)
-    assert heights[1] == pytest.approx(heights[0] / 3, abs=0.2)
-    assert sum(heights[2:]) == 0
+    assert len(find(charts.draw_offsets([0.0, 0.0]), "rect", "weights")) == len(bars)

@@ -1,6 +1,6 @@
 import pytest
 
-from stablenet.engine.runs import load_run
+from stablenet.engine.run import load_run
 from tests.report.conftest import made
 
 __all__ = ["made"]

@@ -1,3 +1,5 @@
+"""Weights of a whole set: what they raise and leave alone, strength, collecting by index, saved state."""
+
 import copy
 
 import pytest

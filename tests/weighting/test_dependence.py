@@ -1,3 +1,5 @@
+"""The dependence of features against loops, autograd and NumPy; its invariances in both forms."""
+
 import numpy as np
 import pytest
 import torch
@@ -171,7 +173,7 @@ def test_soft_labels_equal_hard_ones_when_they_are_hard():
         (lambda: pairwise_dependence(torch.zeros(3, 2)), "shape"),
         (lambda: pairwise_dependence(torch.zeros(3, 2, 1), torch.ones(4)), "one weight per sample"),
         (lambda: pairwise_dependence(torch.zeros(3, 2, 1), form="papr"), "did you mean 'paper'"),
-        (lambda: pairwise_dependence(torch.zeros(3, 2, 1), method="fast"), "known are auto, direct, gram"),
+        (lambda: pairwise_dependence(torch.zeros(3, 2, 1), method="fast"), "choose from auto, direct, gram"),
     ],
 )
 def test_mistakes_are_answered(call, message):

@@ -1,3 +1,5 @@
+"""Random Fourier features against their formula and the Gaussian kernel; standardisation and bandwidth."""
+
 import math
 
 import pytest

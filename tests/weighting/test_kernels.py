@@ -15,7 +15,7 @@ import torch
 
 from stablenet.weighting import StableWeighting
 from stablenet.weighting.kernels import MOST_ROWS, may_record, why_not_fused
-from stablenet.weighting.kernels.launch import plan_grid
+from stablenet.weighting.kernels.fused_solve import plan_grid
 from stablenet.weighting.presets import settings_of
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton comes with torch on Linux")
@@ -23,23 +23,23 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 SCRIPT = """
 import dataclasses
 import torch
-from stablenet.weighting.kernels import launch
+from stablenet.weighting.kernels import fused_solve
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
 from tests.weighting.kernel_cases import CASES, make_problem
 
-plan = launch.plan_grid
+plan = fused_solve.plan_grid
 
 def plan_one(n, m, q):
-    return dataclasses.replace(plan(n, m, q), programs=1, features=m, rows=launch.power_of_two(n))
+    return dataclasses.replace(plan(n, m, q), programs=1, features=m, rows=fused_solve.power_of_two(n))
 
-launch.plan_grid = plan_one
+fused_solve.plan_grid = plan_one
 rows, labels, fixed = make_problem(20, 6, 12)
 for name, (preset, overrides) in CASES.items():
     settings = settings_of(preset, {"steps": 6, **overrides})
     found, expected = (
         solve(rows, labels, fixed, 12, settings, torch.Generator().manual_seed(3))
-        for solve in (launch.launch_solve, solve_problem)
+        for solve in (fused_solve.launch_solve, solve_problem)
     )
     for field in ("weights", "objective", "dependence", "gap", "kept", "guarded"):
         a, b = (getattr(each, field).double() for each in (found, expected))
@@ -114,7 +114,7 @@ def test_a_reset_makes_room_for_new_graphs(monkeypatch):
         recorded.append(step)
         return Graph(step)
 
-    monkeypatch.setattr("stablenet.weighting.kernels.graph.record_step", record_step)
+    monkeypatch.setattr("stablenet.weighting.kernels.step_graph.record_step", record_step)
     monkeypatch.setattr("stablenet.weighting.module.may_record", lambda *about: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     weighting = StableWeighting("published")

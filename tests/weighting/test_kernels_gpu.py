@@ -7,7 +7,7 @@ import torch
 
 from stablenet.errors import UserError
 from stablenet.weighting import StableWeighting
-from stablenet.weighting.kernels.launch import launch_solve
+from stablenet.weighting.kernels.fused_solve import launch_solve
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
 from tests.weighting.kernel_cases import CASES, make_problem

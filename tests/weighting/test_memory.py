@@ -1,8 +1,10 @@
+"""The memory: averaged groups and the queue by hand, short and invalid batches, saved state."""
+
 import pytest
 import torch
 
 from stablenet.errors import UserError
-from stablenet.weighting.memory import AveragedMemory, QueueMemory, Samples
+from stablenet.weighting.memory import AveragedMemory, QueueMemory, WeightedRows
 from stablenet.weighting.presets import settings_of
 
 
@@ -17,7 +19,7 @@ def queue(**overrides):
 def batch(values, weights=None, labels=None):
     rows = torch.tensor(values, dtype=torch.float32)[:, None]
     measure = torch.ones(len(rows)) if weights is None else torch.tensor(weights)
-    return Samples(rows, measure, labels)
+    return WeightedRows(rows, measure, labels)
 
 
 def put(memory, samples, valid=None):
@@ -145,5 +147,5 @@ def test_what_cannot_be_stored_is_refused_with_the_remedy(make):
     with pytest.raises(UserError, match=r"5 columns, the memory was filled with 1.*reset"):
         memory.check(torch.zeros(2, 5))
     memory.reset()
-    put(memory, Samples(torch.zeros(3, 5), torch.ones(3), None))
+    put(memory, WeightedRows(torch.zeros(3, 5), torch.ones(3), None))
     assert memory.recall().features.shape == (3, 5)

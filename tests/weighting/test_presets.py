@@ -1,3 +1,5 @@
+"""The presets: `published` against a clean-room version of the authors' code, and what the documents say."""
+
 import dataclasses
 
 import pytest

@@ -1,3 +1,5 @@
+"""`context_use`: in standard errors, and on networks that use the context or do not."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Momentum steps by hand, and the guards: the best iterate is kept, the floor holds, overflow gives ones."""
+
 import pytest
 import torch
 

@@ -1,11 +1,17 @@
-"""The methods by name; one class, one paper each."""
+"""The methods, registered by name below: one class and one paper each.
+
+In reading order: `algorithm` (the interface between a method and the engine), `erm` (the simplest method) and
+`stablenet`. The methods it is compared with stand beside each other: `hsic`, `cnbb`, `mixup`, `focal`, `jigen`, `rsc`,
+`dg_mmld`, `m_ada` with its `autoencoder`; and those that learn from domain labels, `group_dro`, `irm`, `coral`,
+`d_sam`, `epi_fcr`, `metareg`, `far`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from stablenet.algorithms.base import Algorithm, Context, EpochJudge, Judgement, StepOutput, Stepper, TrainingSet
+from stablenet.algorithms.algorithm import Algorithm, Context, EpochJudge, Judgement, StepOutput, Stepper, TrainingSet
 from stablenet.algorithms.cnbb import CNBB
 from stablenet.algorithms.coral import CORAL
 from stablenet.algorithms.d_sam import DSAM

@@ -1,9 +1,10 @@
-"""A Wasserstein autoencoder of small images: its codes look like draws from a normal distribution."""
+"""Two tools of M-ADA: a Wasserstein autoencoder of small images, and the ascent that makes harder images with it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch.nn import functional
 from stablenet.replay import record
 
 HIDDEN, CODE, CRITIC = 400, 20, 128  # widths
-RATE, BATCH = 1e-3, 32  # of Adam, for coder and critic
+RATE, FIT_BATCH = 1e-3, 32  # of Adam, for coder and critic
 ADVERSARY = 100.0  # weight of the critic's word beside the reconstruction's
 
 
@@ -72,8 +73,8 @@ def fit_autoencoder(
     replay: Callable[[Tensor], None] = step  # of whole batches, from the second on
     for epoch in range(epochs):
         order = torch.randperm(len(images), generator=generator, device=images.device)
-        for number, rows in enumerate(order.split(BATCH)):
-            whole = len(rows) == BATCH
+        for number, rows in enumerate(order.split(FIT_BATCH)):
+            whole = len(rows) == FIT_BATCH
             if graphs and on_gpu and whole and epoch == 0 and number == 1:
                 recording = record(
                     "M-ADA's autoencoder", step, [images[rows]], generator=generator, optimizers=(coder, critic)
@@ -105,3 +106,56 @@ def _step(
 
 def _cross_entropy(logits: Tensor, target: float) -> Tensor:
     return functional.binary_cross_entropy_with_logits(logits, torch.full_like(logits, target))
+
+
+Look = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in [0, 1] -> features (b, width), logits (b, classes)
+BATCH, SIDE = 32, 32  # the published rate is that of a mean over 32 images of 32 pixels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ascent:
+    """steps, rate: of the ascent; the rate as published, for a mean over a batch of 32 images of 32 × 32 pixels.
+    relaxation: weight of the reconstructions' distance.   constraint: weight of the features' distance.
+    copy_size: side of the copy that the autoencoder sees.
+    """
+
+    steps: int
+    rate: float
+    relaxation: float
+    constraint: float
+    copy_size: int
+
+
+def shrink(images: Tensor, side: int) -> Tensor:
+    """Images (b, 3, s, s) averaged, or repeated, to side × side pixels and flattened: (b, 3·side²)."""
+    return functional.adaptive_avg_pool2d(images, side).flatten(1)
+
+
+def ascend(images: Tensor, labels: Tensor, look: Look, autoencoder: WassersteinAutoencoder, ascent: Ascent) -> Tensor:
+    r"""Move every image along the gradient of CE + relaxation·MSE(V(x⁺), V(x)) − constraint·MSE(f(x⁺), f(x)).
+
+    images: x, (b, 3, s, s) in [0, 1], and there may be steps beyond it.   labels: (b,).
+    look: f and its classifier.   autoencoder: V.   Returns x⁺, (b, 3, s, s).
+    Each image moves for itself, whatever batch it comes in. The rate grows with the number of pixels, because the
+    gradient of one pixel falls with it: otherwise images of 224 pixels would hardly move.
+    """
+    with torch.no_grad():
+        features, _ = look(images)
+        reconstructions = autoencoder(shrink(images, ascent.copy_size))
+    rate = ascent.rate / BATCH * images.shape[-2] * images.shape[-1] / SIDE**2
+    moved = images.clone()
+    for _ in range(ascent.steps):
+        moved.requires_grad_()
+        seen, logits = look(moved)
+        far = _distance(autoencoder(shrink(moved, ascent.copy_size)), reconstructions)
+        near = _distance(seen, features)
+        objective = functional.cross_entropy(logits, labels, reduction="none")
+        objective = objective + ascent.relaxation * far - ascent.constraint * near
+        (gradient,) = torch.autograd.grad(objective.sum(), moved)
+        moved = (moved + rate * gradient).detach()
+    return moved
+
+
+def _distance(one: Tensor, other: Tensor) -> Tensor:
+    """Mean squared difference of every row: (b, m), (b, m) -> (b,)."""
+    return (one - other).square().mean(1)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, UsedWeights, classify
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, UsedWeights, classify
+from stablenet.data.loader import Batch
 from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.values import NonNegative, Whole, check_fields

@@ -1,4 +1,7 @@
-"""DG-MMLD: features from which latent domains, found by clustering, cannot be told."""
+"""DG-MMLD: features that do not reveal latent domains, which are found by clustering.
+
+In order: the clustering by statistics of shallow feature maps, the gradient reversal, the method.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,82 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
-from stablenet.algorithms.pseudo_domains import cluster_styles, match_labels, weigh_domains
-from stablenet.algorithms.reversal import reverse_gradient
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, TrainingSet, classify
+from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.randomness import combine
 from stablenet.values import LARGEST_COUNT, AtLeast, AtMost, Filled, NonNegative, Positive, check_fields, require
+
+Labels = NDArray[np.int64]
+RESTARTS = 10  # of k-means; the best one counts
+
+
+def cluster_styles(styles: NDArray[np.float64], number: int, components: int, seed: int) -> Labels:
+    """Principal components of styles (n, m), then k-means: a cluster (n,) in 0 … number−1 for every sample."""
+    from sklearn.cluster import KMeans
+    from sklearn.decomposition import PCA
+
+    if not np.isfinite(styles).all():
+        raise UserError("the features to be clustered are not finite: lower train.learning_rate")
+    different = count_different(styles, number)
+    if different < number:
+        raise UserError(
+            f"{number} pseudo-domains cannot be found in {len(styles)} training images of {different} different "
+            "styles: lower method.parameters.pseudo_domains"
+        )
+    reduction = PCA(min(components, *styles.shape), svd_solver="covariance_eigh")
+    found = KMeans(number, n_init=RESTARTS, random_state=seed).fit_predict(reduction.fit_transform(styles))
+    return np.asarray(found, np.int64)
+
+
+def count_different(rows: NDArray[np.float64], enough: int) -> int:
+    """How many different ones there are among rows (n, m), counted up to `enough`: sorting all would take seconds."""
+    count = 0
+    while len(rows) and count < enough:
+        rows = rows[(rows != rows[0]).any(1)]
+        count += 1
+    return count
+
+
+def match_labels(found: Labels, before: Labels, number: int) -> Labels:
+    """Rename clusters (n,) so that as many samples as possible keep the label they had before (n,)."""
+    from scipy.optimize import linear_sum_assignment
+
+    shared = np.zeros((number, number), np.int64)
+    np.add.at(shared, (found, before), 1)
+    _, name = linear_sum_assignment(shared, maximize=True)
+    return np.asarray(name[found], np.int64)
+
+
+def weigh_domains(labels: Tensor, number: int) -> Tensor:
+    """One over the size of every domain, with mean one: (n,) labels -> (number,); an empty domain counts as one."""
+    inverse = 1 / torch.bincount(labels, minlength=number).clamp(min=1).float()
+    return inverse / inverse.mean()
+
+
+class _Reversal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, strength: Tensor) -> Tensor:
+        ctx.save_for_backward(strength)
+        return features.view_as(features)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (strength,) = ctx.saved_tensors
+        return -strength * gradients[0], None
+
+
+def reverse_gradient(features: Tensor, strength: Tensor) -> Tensor:
+    """The features unchanged, their gradient times −strength.   features: any shape.   strength: a scalar."""
+    reversed_: Tensor = _Reversal.apply(features, strength)
+    return reversed_
+
 
 COMPONENTS = 256  # of the statistics, before k-means
 HIDDEN, DROPOUT = 1024, 0.5  # of the discriminator
@@ -116,14 +183,13 @@ class DGMMLD(Algorithm[DGMMLDSettings]):
 
     def _collect(self, training_set: TrainingSet) -> tuple[Tensor, Tensor, Tensor, np.ndarray[Any, Any]]:
         """Index, class, domain and style (n, m) of every training sample."""
-        self.network.eval()
+        rows: list[tuple[Tensor, ...]] = []
         # Only here: in every step the pooling would cost more than the discriminator.
-        self.network.tap(self.settings.taps, detach=True)
-        try:
-            rows = [(b.index, b.y, b.domain, *self.network.forward_taps(b.x)[1:]) for b in training_set.batches()]
-        finally:
-            self.network.tap((LAST,))
-            self.network.train()
+        self.network.read_taps(
+            self.settings.taps,
+            ((batch, batch.x) for batch in training_set.batches()),
+            lambda batch, styles: rows.append((batch.index, batch.y, batch.domain, *styles.values())),
+        )
         index, y, domain, *layers = (torch.cat(column) for column in zip(*rows, strict=True))
         return index, y, domain, torch.cat(layers, 1).double().cpu().numpy()
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, classify
+from stablenet.data.loader import Batch
 from stablenet.models import Network
 from stablenet.randomness import StepDraws
 from stablenet.values import NonNegative, Whole, check_fields

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stablenet.algorithms.base import Algorithm, StepOutput, classify
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, StepOutput, classify
+from stablenet.data.loader import Batch
 
 
 @dataclass(frozen=True, kw_only=True)

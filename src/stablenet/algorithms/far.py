@@ -1,18 +1,93 @@
-"""FAR, approximated: moments of features aligned across domains, and what helps the task restored."""
+"""FAR, approximated: moments of features aligned across domains, and what helps the task restored.
+
+In order: a stage that normalises its maps per image and restores what a gate finds useful, and the method.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, classify
-from stablenet.algorithms.far_blocks import Parts, restore_stages
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, classify
+from stablenet.data.loader import Batch
+from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.values import Count, NonNegative, check_fields
+
+_TINY = 1e-5  # beside a variance
+_NARROWEST = 8  # hidden units of a gate: two or four, as small networks would have, may all be dead from the start
+
+
+class RestoredParts(NamedTuple):
+    """Of one stage, (b, c, positions) each: its maps, these normalised, and with the two parts of the residual."""
+
+    maps: Tensor
+    normalised: Tensor
+    useful: Tensor
+    useless: Tensor
+
+
+class RestoredStage(nn.Module):
+    r"""A stage followed by F̃ = (F − μ)/σ over each image's positions, R = F − F̃, a = gate(mean of R), F̃ + a·R.
+
+    F: the stage's maps (b, c, h, w).   μ, σ: (b, c).   a: (b, c) in (0, 1); a = 1 gives F back as it was.
+    """
+
+    def __init__(self, stage: nn.Module, channels: int, reduction: int) -> None:
+        super().__init__()
+        self.stage = stage
+        self.channels = channels
+        narrow = max(_NARROWEST, channels // reduction)
+        self.gate = nn.Sequential(nn.Linear(channels, narrow), nn.ReLU(), nn.Linear(narrow, channels), nn.Sigmoid())
+        self._parts: RestoredParts | None = None
+
+    def forward(self, maps: Tensor) -> Tensor:
+        maps = self.stage(maps)
+        if maps.ndim != 4 or maps.shape[1] != self.channels:
+            raise UserError(
+                f"FAR expected maps of {self.channels} channels and got {tuple(maps.shape)}: "
+                "choose a backbone whose stages end in BatchNorm, such as a ResNet"
+            )
+        parts = self.split(maps.flatten(2))
+        if self.training:
+            self._parts = parts
+        return parts.useful.view_as(maps)
+
+    def split(self, maps: Tensor) -> RestoredParts:
+        """maps: (b, c, positions)."""
+        variance, mean = torch.var_mean(maps, 2, correction=0, keepdim=True)
+        normalised = (maps - mean) * torch.rsqrt(variance + _TINY)
+        residual = maps - normalised
+        gate = self.gate(residual.mean(2))[:, :, None]
+        return RestoredParts(maps, normalised, normalised + gate * residual, normalised + (1 - gate) * residual)
+
+    def take_parts(self) -> RestoredParts:
+        """What the latest pass in training mode gave; once, so that its graph is not kept."""
+        assert self._parts is not None
+        parts, self._parts = self._parts, None
+        return parts
+
+
+def restore_stages(network: Network, reduction: int) -> list[RestoredStage]:
+    """Put a `RestoredStage` in the place of every stage of a network."""
+    if not network.stages:
+        raise UserError("FAR works on the stages of a backbone, and this one names none: choose for example a ResNet")
+    restored = []
+    for name, path in network.stages.items():
+        stage = network.body.get_submodule(path)
+        norms = [module for module in stage.modules() if isinstance(module, nn.BatchNorm2d)]
+        if not norms:
+            raise UserError(
+                f"FAR normalises convolutional maps, and {name} of this backbone has no BatchNorm2d: "
+                "choose one that has, such as a ResNet"
+            )
+        restored.append(RestoredStage(stage, norms[-1].num_features, reduction))
+        network.body.set_submodule(path, restored[-1])
+    return restored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +144,7 @@ class FAR(Algorithm[FARSettings]):
         alignment = ranking = auxiliary = per_sample.new_zeros(())
         with torch.autocast(batch.x.device.type, enabled=False):
             for stage, classifier in zip(self._stages, self.classifiers, strict=True):
-                parts = Parts(*(part.float() for part in stage.take_parts()))
+                parts = RestoredParts(*(part.float() for part in stage.take_parts()))
                 alignment = alignment + align_moments(attend(parts), place, len(self.context.training_domains))
                 ranks, loss = rank_entropies(parts, classifier, batch.y)
                 ranking, auxiliary = ranking + ranks, auxiliary + loss
@@ -79,7 +154,7 @@ class FAR(Algorithm[FARSettings]):
         return StepOutput(total, None, {"accuracy": accuracy, **{name: term.detach() for name, term in told.items()}})
 
 
-def attend(parts: Parts) -> Tensor:
+def attend(parts: RestoredParts) -> Tensor:
     """Normalised maps (b, c, positions) summed over positions, weighted by their share of the squared maps: (b, c)."""
     squares = parts.maps.detach().square().sum(1, keepdim=True)
     attention = squares / squares.sum(2, keepdim=True).clamp_min(torch.finfo(squares.dtype).tiny)
@@ -110,7 +185,7 @@ def entropy(logits: Tensor) -> Tensor:
     return -(logs.exp() * logs).sum(1)
 
 
-def rank_entropies(parts: Parts, classifier: nn.Module, y: Tensor) -> tuple[Tensor, Tensor]:
+def rank_entropies(parts: RestoredParts, classifier: nn.Module, y: Tensor) -> tuple[Tensor, Tensor]:
     """The dual ranking loss (b,), small where useful parts make sure and useless ones unsure; CE of the useful (b,)."""
     logits = [classifier(part.mean(2)) for part in (parts.normalised, parts.useful, parts.useless)]
     normalised, useful, useless = (entropy(each) for each in logits)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stablenet.algorithms.base import Algorithm, StepOutput, classify
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, StepOutput, classify
+from stablenet.data.loader import Batch
 from stablenet.values import NonNegative, check_fields
 
 LEAST = 1e-7  # of 1 − p: below, the slope of (1 − p)^γ with γ < 1 would no longer be finite

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, TrainingSet, classify
+from stablenet.data.loader import Batch
 from stablenet.models import Network
 from stablenet.values import NonNegative, Share, check_fields
 

@@ -1,24 +1,113 @@
-"""M-ADA: domains made by adversarial images, and a network that learns to learn from them."""
+"""M-ADA: domains made of adversarial images, and a network that meta-learns from them.
+
+In order: the pool of augmented images, the source images in the forms that are needed, the method.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from stablenet.algorithms.autoencoder import WassersteinAutoencoder, fit_autoencoder
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
-from stablenet.algorithms.m_ada_ascent import Ascent, ascend, shrink
-from stablenet.algorithms.m_ada_pool import AugmentedPool
-from stablenet.algorithms.m_ada_source import PixelScale, choose_rows, copy_source, pick_source
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
+from stablenet.algorithms.autoencoder import Ascent, WassersteinAutoencoder, ascend, fit_autoencoder, shrink
+from stablenet.data.loader import Batch
 from stablenet.models import Network
 from stablenet.randomness import combine
 from stablenet.values import Count, NonNegative, Whole, check_fields
+from stablenet.weighting.memory import adopt_saved_shapes
+
+
+class AugmentedPool(nn.Module):
+    """images: (n, 3, s, s) in half precision, finer than the 8 bits images come in.   labels: (n,).
+    domain: (n,) the number of the augmented domain.
+    """
+
+    images: Tensor
+    labels: Tensor
+    domain: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("images", torch.empty(0, dtype=torch.float16))
+        self.register_buffer("labels", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("domain", torch.empty(0, dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def add(self, images: Tensor, labels: Tensor, domain: int) -> None:
+        """A new domain: images (b, 3, s, s), labels (b,)."""
+        images = images.half()
+        self.images = torch.cat([self.images, images]) if len(self) else images
+        self.labels = torch.cat([self.labels, labels])
+        self.domain = torch.cat([self.domain, torch.full_like(labels, domain)])
+
+    def draw(self, number: int, seed: int, step: Tensor) -> tuple[Tensor, Tensor]:
+        """`number` images of all domains with their labels, a function of the seed and the step (a scalar)."""
+        keys = combine(seed, step, torch.arange(number, device=step.device))
+        rows = keys.remainder(len(self))
+        return self.images[rows].float(), self.labels[rows]
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        adopt_saved_shapes(self, ("images", "labels", "domain"), state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class PixelScale(nn.Module):
+    """Between the network's inputs and [0, 1], by the smallest and largest value of every channel in the source.
+
+    Where some pixel is black and some white this undoes the normalisation, which a method does not know.
+    """
+
+    low: Tensor
+    span: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("low", torch.zeros(1, 3, 1, 1))
+        self.register_buffer("span", torch.ones(1, 3, 1, 1))
+
+    def measure(self, training_set: TrainingSet) -> None:
+        """Look at all source images."""
+        extremes = [torch.stack([b.x.amin((0, 2, 3)), b.x.amax((0, 2, 3))]) for b in training_set.batches()]
+        low, high = torch.stack(extremes)[:, 0].amin(0), torch.stack(extremes)[:, 1].amax(0)
+        self.low.copy_(low.view(1, 3, 1, 1))
+        self.span.copy_((high - low).clamp(min=1e-6).view(1, 3, 1, 1))  # a channel may be constant
+
+    def to_unit(self, inputs: Tensor) -> Tensor:
+        return (inputs - self.low) / self.span
+
+    def to_input(self, images: Tensor) -> Tensor:
+        return images * self.span + self.low
+
+
+def copy_source(training_set: TrainingSet, scale: PixelScale, side: int) -> Tensor:
+    """All source images, small: (n, 3·side²) in [0, 1]."""
+    return torch.cat([shrink(scale.to_unit(batch.x), side) for batch in training_set.batches()])
+
+
+def pick_source(training_set: TrainingSet, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The images (b, 3, s, s) and labels (b,) of samples whose index is set in chosen (num_samples,)."""
+    rows = []
+    for batch in training_set.batches():
+        kept = chosen[batch.index]
+        rows.append((batch.x[kept], batch.y[kept]))
+    images, labels = zip(*rows, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+def choose_rows(total: int, number: int, generator: torch.Generator) -> Tensor:
+    """A mask (total,) with `number` places set, or all where there are fewer."""
+    mask = torch.zeros(total, dtype=torch.bool, device=generator.device)
+    mask[torch.randperm(total, generator=generator, device=generator.device)[:number]] = True
+    return mask
+
 
 LEAST_AT_ONCE = 64  # images that ascend together; they do not know of each other
 NUMBERS_AT_ONCE = 1024 * 3 * 28**2  # of small images as many as hold so many numbers

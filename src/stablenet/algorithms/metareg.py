@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
+from stablenet.data.loader import Batch
 from stablenet.models import Network
 from stablenet.randomness import combine
 from stablenet.values import Count, NonNegative, Positive, ShareBelowOne, check_fields

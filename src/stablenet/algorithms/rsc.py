@@ -9,8 +9,8 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from stablenet.algorithms.base import Algorithm, Context, StepOutput, TrainingSet, classify
-from stablenet.data.pipeline import Batch
+from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, TrainingSet, classify
+from stablenet.data.loader import Batch
 from stablenet.models import Network
 from stablenet.randomness import StepDraws
 from stablenet.values import Count, Filled, Share, check_fields

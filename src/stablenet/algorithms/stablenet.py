@@ -7,14 +7,14 @@ paper; `WholeTrainingSet` finds weights and offsets of all training samples befo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from stablenet.algorithms.base import (
+from stablenet.algorithms.algorithm import (
     Algorithm,
     Context,
     EpochJudge,
@@ -24,7 +24,7 @@ from stablenet.algorithms.base import (
     UsedWeights,
     classify,
 )
-from stablenet.data.pipeline import Batch
+from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.models.taps import LAST
@@ -86,7 +86,7 @@ class StableNetSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSettings(StableNetSettings):
+class BatchByBatchSettings(StableNetSettings):
     """StableNet batch by batch."""
 
     def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
@@ -165,11 +165,11 @@ def read_settings(parameters: Mapping[str, Any]) -> StableNetSettings:
     solve = parameters.get("solve") or ("dataset" if preset == recommended.NAME else "batch")
     if solve != "batch":  # an unknown one is answered there
         return read_fields(WholeSetSettings, parameters, WHERE)
-    own = [setting.name for setting in fields(BatchSettings)]
+    own = [setting.name for setting in fields(BatchByBatchSettings)]
     for setting in fields(WholeSetSettings):
         if parameters.get(setting.name) and setting.name not in own:
             raise UserError(f"{WHERE}.{setting.name} needs the whole training set: set {WHERE}.solve=dataset")
-    return read_fields(BatchSettings, {name: value for name, value in parameters.items() if name in own}, WHERE)
+    return read_fields(BatchByBatchSettings, {name: value for name, value in parameters.items() if name in own}, WHERE)
 
 
 class Strategy(nn.Module, ABC):
@@ -201,7 +201,7 @@ class Strategy(nn.Module, ABC):
 class BatchByBatch(Strategy):
     """Weights of each batch, found first in each step for features cut off from the graph (Eq. 7, 9 and 10)."""
 
-    def __init__(self, network: Network, settings: BatchSettings, context: Context) -> None:
+    def __init__(self, network: Network, settings: BatchByBatchSettings, context: Context) -> None:
         super().__init__()
         network.tap(settings.choose_taps(network), detach=True)
         overrides = {"num_classes": context.num_classes, "seed": context.seed, **settings.overrides}
@@ -272,18 +272,14 @@ class WholeTrainingSet(Strategy):
     def sample_columns(self) -> dict[str, Tensor]:
         return self.whole_set.describe_samples()
 
-    def _read(self, collect: Callable[[Tensor, dict[str, Tensor], Tensor], None], samples: TrainingSet) -> None:
+    def _read(self, collect: Callable[[Tensor, Mapping[str, Tensor], Tensor], None], samples: TrainingSet) -> None:
         """Features of all samples, by the network as it is, without augmentation and dropout."""
         [network] = self._network
-        network.tap(self._taps, detach=True)
-        network.eval()
-        for batch in samples.batches():
-            _, *features = network.forward_taps(batch.x)
-            named = {str(tap): feature for tap, feature in zip(network.taps, features, strict=True)}
-            collect(batch.index, named, batch.y)
-        network.train()
-        if self.settings.collect == "pass":
-            network.tap(())
+        network.read_taps(
+            self._taps,
+            ((batch, batch.x) for batch in samples.batches()),
+            lambda batch, features: collect(batch.index, features, batch.y),
+        )
 
     def _solves_before(self, epoch: int) -> bool:
         if self.settings.collect == "epoch":
@@ -300,7 +296,7 @@ class StableNet(Algorithm[StableNetSettings]):
     """
 
     title = "weights that make features independent"
-    settings_type = WholeSetSettings  # those of `BatchSettings` and more; `read_settings` chooses
+    settings_type = WholeSetSettings  # those of `BatchByBatchSettings` and more; `read_settings` chooses
 
     def __init__(self, network: Network, settings: StableNetSettings, context: Context) -> None:
         super().__init__(network, settings, context)
@@ -395,3 +391,17 @@ def describe(solution: Solution | None, weights: Tensor) -> dict[str, Tensor]:
     before, after = solution.dependence.float().unbind()
     ess = effective_sample_size(solution.weights) / len(solution.weights)
     return {"dependence_before": before, "dependence_after": after, "ess_ratio": ess}
+
+
+def read_dependence(records: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """The dependence before and after weighting, by a run's records; None where they have none.
+
+    Of the latest solve of the whole set, or the mean over the batches of the last epoch.
+    """
+    solves = [record for record in records if record["kind"] == "solve"]
+    epochs = [record["train"] for record in records if record["kind"] == "epoch"]
+    for found in (*solves[-1:], *epochs[-1:]):
+        before, after = found.get("dependence_before"), found.get("dependence_after")
+        if before is not None and after is not None:
+            return before, after
+    return None

@@ -1,18 +1,23 @@
-"""The paper's tables, and a user's own ones, as one command: which runs, where, how long, and what came out."""
+"""The paper's tables, and your own, as one command: which runs, where, how long, and what came out.
 
-from stablenet.bench.fill import collect
-from stablenet.bench.results import BenchResult, Cell, RunRef, SeedValue
-from stablenet.bench.tables import Column, PaperNumber, Row, Table, find_table, list_tables
+In reading order: `paper_tables` (tables as data), `cells` (from a cell to its runs), `plan` (which runs are missing,
+and their time), `executors` and `ray_executor` (where runs are carried out), `worker` (one run in a process of its
+own), `collect` (from run folders to a filled table), `results` (a filled table) and `search` (hyper-parameters).
+"""
+
+from stablenet.bench.collect import collect
+from stablenet.bench.paper_tables import PaperNumber, PaperTable, Row, TableColumn, find_table, list_tables
+from stablenet.bench.results import BenchResult, ResultCell, RunRef, SeedValue
 
 __all__ = [
     "BenchResult",
-    "Cell",
-    "Column",
     "PaperNumber",
+    "PaperTable",
+    "ResultCell",
     "Row",
     "RunRef",
     "SeedValue",
-    "Table",
+    "TableColumn",
     "collect",
     "find_table",
     "list_tables",

@@ -1,4 +1,4 @@
-"""From a cell of a table to the runs behind it: config, hash, command line."""
+"""The runs of a table cell: config, hash, command line, and the values chosen by a search."""
 
 from __future__ import annotations
 
@@ -9,18 +9,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stablenet.bench.tables import Column, Row, Table
-from stablenet.engine.assemble import assemble_config
-from stablenet.engine.config import RunConfig, merge
+from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
+from stablenet.engine.config import RunConfig, assemble_config, merge
 from stablenet.engine.identity import identify, read_contents
 from stablenet.errors import UserError
+from stablenet.files import lock, read_json, write_json
 from stablenet.registry import unknown_name
+
+
+def record_path(runs: Path, table: PaperTable) -> Path:
+    """Path of a table's search record, in a hidden folder next to the runs."""
+    return runs / ".bench" / f"{table.name}.json"
+
+
+def read_record(runs: Path, table: PaperTable) -> dict[str, Any]:
+    """{"search": {row: {group: {"values", "score", "budget", "seeds", "trials"}}}}, empty before the first search."""
+    path = record_path(runs, table)
+    record: dict[str, Any] = read_json(path) if path.exists() else {}
+    return record
+
+
+def record_search(runs: Path, table: PaperTable, row: str, group: str, found: Mapping[str, Any]) -> Path:
+    """Record the result of a search for a row and group, replacing an earlier one."""
+    path = record_path(runs, table)
+    with lock(path):
+        record = read_record(runs, table)
+        record.setdefault("search", {}).setdefault(row, {})[group] = dict(found)
+        write_json(path, record)
+    return path
+
+
+def find_chosen(record: Mapping[str, Any], row: str, group: str) -> dict[str, Any] | None:
+    """The config values chosen by a search for a row in a group of columns; None without a search."""
+    found = record.get("search", {}).get(row, {}).get(group)
+    return None if found is None else dict(found["values"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellRun:
-    """One run of a cell. hash: of the config.   series: of the config without its seed, the same for all seeds.
-    recipe, settings: the words of `stablenet train` that make it.
+    """One run of a cell. hash: of the config.   series: hash without the seed, the same for all seeds.
+    recipe, settings: arguments of `stablenet train` for this run.
     """
 
     config: RunConfig
@@ -31,16 +59,21 @@ class CellRun:
 
     @property
     def command(self) -> str:
-        """The shell line that trains the same run."""
+        """The shell command that trains the same run."""
         source = ["--config" if self.recipe.endswith(".toml") else "--recipe", self.recipe]
-        said = [word for text in self.settings for word in ("--set", text)]
-        return shlex.join(["stablenet", "train", *source, *said])
+        options = [word for text in self.settings for word in ("--set", text)]
+        return shlex.join(["stablenet", "train", *source, *options])
 
 
 def make_run(
-    table: Table, row: Row, column: Column, seed: int, chosen: Mapping[str, Any] | None = None, root: Path | None = None
+    table: PaperTable,
+    row: Row,
+    column: TableColumn,
+    seed: int,
+    chosen: Mapping[str, Any] | None = None,
+    root: Path | None = None,
 ) -> CellRun:
-    """The run of a row in a column that holds runs.   chosen: config values found by a search."""
+    """The run of a row in a column with runs.   chosen: config values found by a search."""
     values = merge(merge(table.settings, row.values), chosen or {})
     settings = (*flatten(values), f"seed={seed}")
     recipe, file = row.recipe or column.recipe, column.config
@@ -60,7 +93,7 @@ def make_run(
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Nested config values as `stablenet train --set` takes them; empty tables say nothing."""
+    """Nested config values as arguments of `stablenet train --set`; empty tables are skipped."""
     settings = []
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -70,16 +103,16 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return settings
 
 
-def choose_rows(table: Table, methods: Sequence[str] = ()) -> tuple[Row, ...]:
-    """The rows named by id, or all of a method where no id is so called; without names all that are not extra."""
+def choose_rows(table: PaperTable, methods: Sequence[str] = ()) -> tuple[Row, ...]:
+    """The rows with the given ids, or all rows of a method if no id matches; by default all that are not extra."""
     if not methods:
         return tuple(row for row in table.rows if not row.extra)
     rows = [row for name in methods for row in _find_rows(table, name)]
     return tuple({row.id: row for row in rows}.values())
 
 
-def add_rows(table: Table) -> tuple[Row, ...]:
-    """A row for every method the table does not name: whoever ran one of them finds it there."""
+def add_rows(table: PaperTable) -> tuple[Row, ...]:
+    """A row for every method that is not in the table, so that its runs are shown too."""
     from stablenet.algorithms import ALGORITHMS
 
     there = {row.method for row in table.rows}
@@ -87,15 +120,15 @@ def add_rows(table: Table) -> tuple[Row, ...]:
 
 
 def check_methods(runs: Iterable[CellRun]) -> None:
-    """Refuse unknown methods, and wrong values of any part, before anything is started."""
-    from stablenet.engine.check import check_config
+    """Raise for unknown methods and wrong values in any config, before any run starts."""
+    from stablenet.engine.run_data import check_config
 
     for run in runs:
         check_config(run.config)
 
 
-def _find_rows(table: Table, name: str) -> Sequence[Row]:
-    """A method the table does not name has a row of its own."""
+def _find_rows(table: PaperTable, name: str) -> Sequence[Row]:
+    """Rows by id or method; a method that is not in the table gets a new row."""
     from stablenet.algorithms import ALGORITHMS
 
     rows = [row for row in table.rows if row.id == name] or [row for row in table.rows if row.method == name]

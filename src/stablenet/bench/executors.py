@@ -1,6 +1,6 @@
-"""Where runs are carried out: what executors have in common, and the one that uses processes of this machine.
+"""Execution of runs: the common interface of executors, and the one with processes on this machine.
 
-`stablenet.bench.ray_executor` uses a cluster. The files that runs leave are the same.
+`stablenet.bench.ray_executor` uses a cluster. Both write the same files.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from stablenet.engine.interrupts import Interrupted
 from stablenet.errors import UserError
 from stablenet.processes import INTERRUPTED, ChildProcess, name_end, wait_for
 
-RETRIES = 2  # times a run is taken up again after its worker died
-_POLL = 0.5  # seconds between two looks around while no worker has anything to tell
-_GRACE = 60.0  # seconds workers have to write their checkpoints when they are asked to stop
-_USED_SHARE = 0.92  # of a GPU's free memory: the allocator's pieces do not fit without a rest
-_MOST_ON_GPU = 8  # beyond that, runs of one GPU only take each other's time
-_numbers = count()  # of the workers this process has started
+RETRIES = 2  # times a run is resumed after its worker died
+_POLL = 0.5  # seconds between polls while no worker has a message
+_GRACE = 60.0  # seconds for workers to write their checkpoints when stopped
+_USED_SHARE = 0.92  # of a GPU's free memory: the rest is lost to fragmentation
+_MOST_ON_GPU = 8  # more runs on one GPU only slow each other down
+_numbers = count()  # of the workers started by this process
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happens to a run, for whoever watches. where: the device or cluster that does it.
-    epoch: how many are done, where an epoch has ended; a cluster does not tell of epochs.
+    """An event of a run. where: the device or cluster that runs it.
+    epoch: number of epochs done, for an "epoch" event; a cluster does not report epochs.
     """
 
     kind: Literal["start", "epoch", "retry", "finished", "failed", "lost"]
@@ -44,7 +44,7 @@ Tell = Callable[[Event], None]
 
 
 class Executor(Protocol):
-    """Carries out orders, several at once; every order has an outcome, in the same order."""
+    """Executes orders, several in parallel; returns one outcome per order, in the same order."""
 
     def run(self, orders: Sequence[RunOrder], tell: Tell) -> list[RunOutcome]: ...
 
@@ -55,8 +55,8 @@ def tell_outcome(tell: Tell, order: RunOrder, outcome: RunOutcome) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """device: cpu, cuda:0 …   capacity: gigabytes for runs, None where memory is not what limits them.
-    most: runs at once.
+    """device: cpu, cuda:0 …   capacity: gigabytes for runs, None if memory is not the limit.
+    most: parallel runs.
     """
 
     device: str
@@ -67,10 +67,10 @@ class Place:
 def find_places(
     device: str = "auto", jobs: int | None = None, per_gpu: int | None = None, threads: int = 1
 ) -> list[Place]:
-    """Where runs can be carried out on this machine: cores, or GPUs by their memory.
+    """Devices of this machine on which runs can be executed, with their capacities.
 
-    jobs: on the CPU, runs at once; None takes as many as there are cores for their threads.
-    per_gpu: runs at once on one GPU; None takes as many as fit its memory.
+    jobs: parallel runs on the CPU; None for as many as there are cores for their threads.
+    per_gpu: parallel runs on one GPU; None for as many as fit in its memory.
     """
     from stablenet.engine.devices import choose_device
 
@@ -87,7 +87,7 @@ def find_places(
 
 
 def count_cores() -> int:
-    """Cores this process may use, which on shared machines are fewer than there are."""
+    """Number of cores this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -100,7 +100,7 @@ def _free_gigabytes(number: int) -> float:
 
 @dataclass(frozen=True)
 class _Task:
-    """alone: on its device, because it ran out of memory beside others."""
+    """alone: run alone on its device, because it ran out of memory next to others."""
 
     number: int
     order: RunOrder
@@ -113,14 +113,14 @@ class _Working:
     task: _Task
     place: Place
     worker: ChildProcess
-    shared: bool  # whether others have been on its device since it began
+    shared: bool  # whether it shared its device with others
 
 
 class LocalExecutor:
-    """Runs on this machine, as many at once as fit, in processes that serve one run after the other.
+    """Executes runs on this machine, as many in parallel as fit, in processes that serve one run after another.
 
-    jobs: runs at once in all, None for as many as the places take.   logs: folder for what workers print.
-    retries: how often a run whose worker was killed is taken up again, from its checkpoint.
+    jobs: limit of parallel runs, None for as many as the places allow.   logs: folder for the workers' output.
+    retries: how often a run whose worker was killed is resumed from its checkpoint.
     """
 
     def __init__(self, places: Sequence[Place], logs: Path, *, jobs: int | None = None, retries: int = RETRIES) -> None:
@@ -130,19 +130,19 @@ class LocalExecutor:
         self._idle: list[tuple[Place, ChildProcess]] = []
 
     def run(self, orders: Sequence[RunOrder], tell: Tell) -> list[RunOutcome]:
-        """An error that `tell` raises stops all runs at their checkpoints, as Ctrl-C does."""
+        """Execute all orders. An error raised by `tell` stops all runs at a checkpoint, like Ctrl-C."""
         outcomes: dict[int, RunOutcome] = {}
         waiting = [_Task(number, order) for number, order in enumerate(orders)]
         try:
             while len(outcomes) < len(orders):
                 self._start_what_fits(waiting, tell)
                 for each in self._wait():
-                    told = each.worker.receive()
-                    if told is not None and "epoch" in told:
-                        tell(Event("epoch", each.task.order, each.place.device, epoch=told["epoch"]))
+                    answer = each.worker.receive()
+                    if answer is not None and "epoch" in answer:
+                        tell(Event("epoch", each.task.order, each.place.device, epoch=answer["epoch"]))
                         continue
                     self._working.remove(each)
-                    again, outcome = self._judge(each, told)
+                    again, outcome = self._judge(each, answer)
                     if outcome is not None:
                         outcomes[each.task.number] = outcome
                         tell_outcome(tell, each.task.order, outcome)
@@ -154,7 +154,7 @@ class LocalExecutor:
         return [outcomes[number] for number in range(len(orders))]
 
     def _wait(self) -> list[_Working]:
-        """Those whose workers have something to tell, or have died."""
+        """The runs whose workers have answered or died."""
         ready = wait_for([each.worker for each in self._working], _POLL)
         return [each for each in self._working if each.worker in ready]
 
@@ -169,7 +169,7 @@ class LocalExecutor:
                 tell(Event("start", task.order, place.device))
 
     def _fits(self, task: _Task, place: Place) -> bool:
-        """A run that is too large for a device is tried there alone."""
+        """Whether a task may start on a device; a run that is too large is tried alone."""
         there = [each for each in self._working if each.place == place]
         if not there:
             return True
@@ -199,25 +199,25 @@ class LocalExecutor:
         log = self._logs / f"worker-{os.getpid()}-{next(_numbers)}.log"
         return ChildProcess("stablenet.bench.worker", threads=threads, log=log)
 
-    def _judge(self, done: _Working, told: dict[str, Any] | None) -> tuple[_Task | None, RunOutcome | None]:
-        """What to do again, or what came out.   told: by the worker, None where it has died."""
+    def _judge(self, done: _Working, answer: dict[str, Any] | None) -> tuple[_Task | None, RunOutcome | None]:
+        """The task to retry, or the outcome.   answer: of the worker, None if it died."""
         task = done.task
-        if told is not None:
+        if answer is not None:
             self._idle.append((done.place, done.worker))
-            outcome = RunOutcome(**told)
+            outcome = RunOutcome(**answer)
             if outcome.state == "failed" and outcome.reason.startswith("out of memory") and done.shared:
                 return replace(task, alone=True), None
             return None, outcome
         code = done.worker.end(_GRACE)
         if code == INTERRUPTED:
-            raise Interrupted  # somebody stopped a worker: stop with it
+            raise Interrupted  # a worker was stopped by the user: stop all
         if task.tries < self._retries:
             return replace(task, tries=task.tries + 1), None
         how = f"{name_end(code)}; see {done.worker.log}"
-        return None, RunOutcome(task.order.name, "lost", f"its worker ended {task.tries + 1} times ({how})")
+        return None, RunOutcome(task.order.name, "lost", f"its worker died {task.tries + 1} times ({how})")
 
     def _stop(self) -> None:
-        """Let all workers end; those that are at work write checkpoints first."""
+        """Stop all workers; those with a run write a checkpoint first."""
         workers = [*(worker for _, worker in self._idle), *(each.worker for each in self._working)]
         for worker in workers:
             worker.close()

@@ -1,4 +1,4 @@
-"""Which runs a table needs, which of them are there, and how long the rest will take."""
+"""Which runs a table needs, which of them exist, and how long the others will take."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stablenet.bench.cells import CellRun, check_methods, choose_rows, make_run
-from stablenet.bench.record import find_chosen, read_record
-from stablenet.bench.scan import FoundRun, scan_runs
-from stablenet.bench.speeds import Estimate, estimate, guess_gigabytes, read_speeds, speeds_path
-from stablenet.bench.tables import Column, Row, Table
-from stablenet.bench.worker import RunOrder
+from stablenet.bench.cells import CellRun, check_methods, choose_rows, find_chosen, make_run, read_record
+from stablenet.bench.collect import FoundRun, scan_runs
+from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
+from stablenet.bench.worker import Estimate, RunOrder, estimate, guess_gigabytes, read_speeds, speeds_path
 from stablenet.engine.config import HASH_DIGITS
-from stablenet.engine.folder import FINISHED
+from stablenet.engine.run import FINISHED
 from stablenet.errors import UserError
 from stablenet.evaluation.selection import DEFAULT_RULE
 from stablenet.registry import unknown_name
 
 TO_DO, DAMAGED = "to do", "damaged"
-RULES = (DEFAULT_RULE, "last")  # what every finished run is evaluated by
+RULES = (DEFAULT_RULE, "last")  # with which every finished run is evaluated
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which part of a table. methods: row ids or methods, () for all that are not extra.   columns: ids, () for all.
-    tuned: with the values a search chose.
+class TablePart:
+    """A part of a table. methods: row ids or methods, () for all that are not extra.   columns: ids, () for all.
+    tuned: with the values chosen by a search.
     """
 
     methods: tuple[str, ...] = ()
@@ -36,8 +34,8 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """A run some cells (row, column) stand on. state: to do, damaged (and why), or as `FoundRun` has it.
-    done: share trained so far.   gigabytes: of a GPU's memory it may need.
+    """A run used by some cells (row, column). state: to do, damaged (with the reason), or as in `FoundRun`.
+    done: share trained so far.   gigabytes: estimated GPU memory.
     """
 
     run: CellRun
@@ -51,12 +49,12 @@ class PlannedRun:
 
     @property
     def left(self) -> bool:
-        """Whether it has to be worked on."""
+        """Whether it still has to be trained or evaluated."""
         return self.state not in (FINISHED, DAMAGED)
 
     @property
     def seconds(self) -> float | None:
-        """What is left of it; None where nobody measured."""
+        """Remaining time; None if no similar run has been measured."""
         if not self.left:
             return 0.0
         return None if self.estimate is None else self.estimate.seconds * (1 - self.done)
@@ -64,9 +62,9 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a part of a table, seed by seed, each once."""
+    """The runs of a part of a table, ordered by seed, each once."""
 
-    table: Table
+    table: PaperTable
     runs: tuple[PlannedRun, ...]
 
     @property
@@ -79,17 +77,17 @@ class Plan:
 
     @property
     def unmeasured(self) -> tuple[PlannedRun, ...]:
-        """Runs that are left and whose time nobody can tell."""
+        """Remaining runs without an estimated time."""
         return tuple(run for run in self.left if run.seconds is None)
 
     @property
     def seconds(self) -> float:
-        """One after the other, those left whose time is known."""
+        """Total time of the remaining runs with an estimate, one after another."""
         return sum(run.seconds or 0.0 for run in self.left)
 
 
-def make_plan(table: Table, runs: Path, choice: Choice, device: str = "", root: Path | None = None) -> Plan:
-    """device: as `timing.jsonl` names it; times measured there come first."""
+def make_plan(table: PaperTable, runs: Path, choice: TablePart, device: str = "", root: Path | None = None) -> Plan:
+    """Plan a part of a table. device: as named in `timing.jsonl`; times measured on it are preferred."""
     rows, columns = choose_rows(table, choice.methods), choose_columns(table, choice.columns)
     wanted: dict[str, tuple[CellRun, list[tuple[str, str]]]] = {}
     for seed in choice.seeds:
@@ -104,13 +102,13 @@ def make_plan(table: Table, runs: Path, choice: Choice, device: str = "", root: 
 def lay_out(
     wanted: Iterable[tuple[CellRun, Sequence[tuple[str, str]]]], runs: Path, device: str
 ) -> Iterable[PlannedRun]:
-    """Runs with the folders they have or will have."""
+    """Match runs with their existing or future folders."""
     scan, speeds = scan_runs(runs), read_speeds(speeds_path(runs))
     broken = {problem.path: problem.reason for problem in scan.problems}
     for run, cells in wanted:
         found = scan.find(run.series).get(run.config.seed)
         if found is not None and found.hash != run.hash and found.state != FINISHED:
-            found = None  # begun by a version that hashed it otherwise: the engine would not go on with it
+            found = None  # started by a version with another hash: the engine would not resume it
         folder = found.path if found else runs / f"{run.config.name}-{run.hash[:HASH_DIGITS]}"
         state, reason = _judge(found, folder, broken)
         yield PlannedRun(
@@ -125,15 +123,15 @@ def lay_out(
         )
 
 
-def choose_columns(table: Table, names: Sequence[str]) -> tuple[Column, ...]:
-    """Columns that hold runs: those named, or those an average that is named is taken of."""
+def choose_columns(table: PaperTable, names: Sequence[str]) -> tuple[TableColumn, ...]:
+    """The columns with runs: those given, and those averaged by a given one."""
     asked = find_columns(table, names)
     kept = {part for column in asked for part in (column.mean_of or (column.id,))}
     return tuple(column for column in table.columns if column.id in kept and not column.mean_of and not column.empty)
 
 
-def find_columns(table: Table, names: Sequence[str]) -> list[Column]:
-    """Those named, averages among them; without names all. In the table's order."""
+def find_columns(table: PaperTable, names: Sequence[str]) -> list[TableColumn]:
+    """The given columns, including averages, or all by default, in the table's order."""
     known = [column.id for column in table.columns]
     for name in names:
         if name not in known:
@@ -143,7 +141,7 @@ def find_columns(table: Table, names: Sequence[str]) -> list[Column]:
 
 def make_orders(
     planned: Iterable[PlannedRun],
-    table: Table,
+    table: PaperTable,
     runs: Path,
     *,
     rules: tuple[str, ...] = RULES,
@@ -151,7 +149,7 @@ def make_orders(
     device: str = "auto",
     threads: int = 1,
 ) -> list[RunOrder]:
-    """What workers are told; paths are absolute, because workers may stand elsewhere."""
+    """Orders for the workers; paths are absolute, because workers may have another working directory."""
     return [
         RunOrder(
             name=each.folder.name,
@@ -171,7 +169,7 @@ def make_orders(
     ]
 
 
-def _find_values(table: Table, runs: Path, row: Row, column: Column, tuned: bool) -> Mapping[str, object]:
+def _find_values(table: PaperTable, runs: Path, row: Row, column: TableColumn, tuned: bool) -> Mapping[str, object]:
     if not tuned:
         return {}
     values = find_chosen(read_record(runs, table), row.id, column.group)

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: this machine's own, or one at an address. Workers and this process share a file system."""
+"""Execution of runs on a Ray cluster, local or at an address. Workers must share this process's file system."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from stablenet.bench.executors import RETRIES, Event, Tell, tell_outcome
 from stablenet.bench.worker import RunOrder, RunOutcome, perform
 from stablenet.errors import UserError
 
-_POLL = 1.0  # seconds between two looks at the cluster
-_KNOCK = 10.0  # seconds a cluster has to answer
-LOCAL = "local"  # the address that starts a cluster of this machine
+_POLL = 1.0  # seconds between polls of the cluster
+_KNOCK = 10.0  # seconds to wait for a connection to the cluster
+LOCAL = "local"  # the address that starts a cluster on this machine
 
 
 class RayExecutor:
     """address: of a running cluster ("auto", host:port, ray://host:port), or "local".
-    per_gpu: runs at once on one GPU.   jobs: runs at once in all, None for as many as the cluster takes.
-    retries: how often a run of a lost worker is taken up again by another one.
+    per_gpu: parallel runs on one GPU.   jobs: limit of parallel runs, None for as many as the cluster allows.
+    retries: how often a run of a lost worker is resumed by another one.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class RayExecutor:
         return task.remote(order)
 
     def _choose_device(self, resources: dict[str, float]) -> tuple[float, str]:
-        """Share of a GPU per run, and the device a worker uses of those Ray shows it."""
+        """Share of a GPU per run, and the device that a worker uses."""
         gpus = resources.get("GPU", 0)
         if self._device == "cpu" or (self._device == "auto" and not gpus):
             return 0.0, "cpu"
         if not gpus:
-            raise UserError(f"--device {self._device} was asked for, but the Ray cluster has no GPU: take cpu or auto")
+            raise UserError(f"the Ray cluster has no GPU for --device {self._device}: use cpu or auto")
         return 1 / self._per_gpu, "cuda"
 
 
@@ -97,30 +97,30 @@ def _connect(ray: Any, address: str) -> None:
         _knock(address)
         ray.init(None if address == LOCAL else address, logging_level="ERROR", log_to_driver=False)
     except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"there is no Ray cluster at {address!r}: {error}") from error
+        raise UserError(f"no Ray cluster at {address!r}: {error}") from error
 
 
 def _knock(address: str) -> None:
-    """Ray waits for minutes where nobody listens; a host and port can be tried first."""
+    """Try to connect to a host and port first: Ray would wait for minutes without an answer."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=_KNOCK).close()
 
 
 def _fetch(ray: Any, ready: Any, order: RunOrder) -> RunOutcome:
-    """A finished task's outcome; Ray has retried it already where its worker died."""
+    """The outcome of a finished task; Ray has already retried it if its worker died."""
     try:
         outcome: RunOutcome = ray.get(ready)
     except ray.exceptions.RayError as error:
         return RunOutcome(order.name, "lost", f"its worker was lost too often: {str(error).splitlines()[0]}")
     if outcome.state == "finished" and not (Path(order.folder) / "config.json").exists():
-        reason = f"it is not in {order.folder}: the folder of runs must be the same on all machines of the cluster"
+        reason = f"it is not in {order.folder}: all machines of the cluster must share the folder of runs"
         return RunOutcome(order.name, "failed", reason)
     return outcome
 
 
 def _cancel(ray: Any, pending: list[Any]) -> None:
-    """Workers take note of the interrupt and write checkpoints."""
+    """Interrupt the workers, which write checkpoints."""
     for task in pending:
         ray.cancel(task, force=False)
     ray.wait(pending, num_returns=len(pending), timeout=30)

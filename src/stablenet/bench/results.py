@@ -1,24 +1,31 @@
-"""What a filled table says: every number with the runs behind it. A missing cell is missing, never zero."""
+"""A filled table: every number with its runs, and comparisons of methods by seed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from stablenet.bench.compare import Tally, Versus
-from stablenet.bench.scan import Problem
-from stablenet.bench.tables import Column, PaperNumber, Row, Table
+from stablenet.bench.paper_tables import PaperNumber, PaperTable, Row, TableColumn
 from stablenet.evaluation.selection import RULES
+from stablenet.metrics import compare_pairs
 
 State = Literal["measured", "missing", "by-design"]
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """A run folder that was left out, and the reason."""
+
+    path: Path
+    reason: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRef:
-    """A run behind a number. state: finished, not evaluated, running, killed, interrupted or failed.
+    """A run used for a number. state: finished, not evaluated, running, killed, interrupted or failed.
     command: trains the same run.   epoch: of the chosen model, None before the evaluation.
     """
 
@@ -37,7 +44,7 @@ class RunRef:
 
 @dataclass(frozen=True)
 class SeedValue:
-    """One seed's accuracy in percent. runs: one, or for an average one per averaged column."""
+    """The accuracy of one seed in percent. runs: one, or for an average one per averaged column."""
 
     seed: int
     value: float
@@ -45,9 +52,9 @@ class SeedValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """values: by rising seed.   reason: why it is missing or empty.   versus: beside the reference row.
-    unfinished: runs of this cell that have no figures yet.
+class ResultCell:
+    """values: in order of seeds.   reason: why it is missing or empty.   versus: comparison with the reference row.
+    unfinished: runs of this cell without results.
     """
 
     row: str
@@ -61,7 +68,7 @@ class Cell:
 
     @property
     def count(self) -> int:
-        """Seeds behind the mean."""
+        """Number of seeds in the mean."""
         return len(self.values)
 
     @property
@@ -70,12 +77,12 @@ class Cell:
 
     @property
     def deviation(self) -> float | None:
-        """Of the sample (n − 1); None below two seeds."""
+        """Sample standard deviation (n − 1); None for fewer than two seeds."""
         return stdev(seed.value for seed in self.values) if self.count > 1 else None
 
     @property
     def difference(self) -> float | None:
-        """The mean minus the paper's figure."""
+        """The mean minus the paper's number."""
         return None if self.mean is None or self.paper.value is None else self.mean - self.paper.value
 
     @property
@@ -85,29 +92,29 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult:
-    """rows: those of the table, then other methods that have runs.   reference: id of the row compared with, or None.
-    versions, devices: how many of the runs behind the table come from each.   chosen: what a search chose.
+    """rows: those of the table, then other methods with runs.   reference: id of the row to compare with, or None.
+    versions, devices: number of the table's runs by version and device.   chosen: values chosen by searches.
     """
 
-    table: Table
+    table: PaperTable
     rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rule: str
     tuned: bool
-    cells: Mapping[tuple[str, str], Cell]
+    cells: Mapping[tuple[str, str], ResultCell]
     tallies: Mapping[str, Tally]
     reference: str | None
-    problems: tuple[Problem, ...]
+    problems: tuple[LeftOut, ...]
     versions: Mapping[str, int]
     devices: Mapping[str, int]
     chosen: Mapping[str, Any]
 
-    def cell(self, row: str, column: str) -> Cell:
+    def cell(self, row: str, column: str) -> ResultCell:
         return self.cells[row, column]
 
     @property
     def runs(self) -> tuple[RunRef, ...]:
-        """Every run behind a number, once."""
+        """Every run used for a number, once."""
         refs = (ref for cell in self.cells.values() for value in cell.values for ref in value.runs)
         return tuple({ref.path: ref for ref in refs}.values())
 
@@ -117,20 +124,112 @@ class BenchResult:
 
     @property
     def budgets(self) -> list[int]:
-        """Trials per method of the searches behind the chosen values, each number once."""
+        """The distinct numbers of trials per method in the searches."""
         return sorted({found["budget"] for groups in self.chosen.values() for found in groups.values()})
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the numbers has to know, a sentence each."""
-        told = [f"left out {problem.path}: {problem.reason}" for problem in self.problems]
+        """What readers of the numbers need to know, one sentence each."""
+        notes = [f"left out {problem.path}: {problem.reason}" for problem in self.problems]
         if len(self.versions) > 1:
             parts = ", ".join(f"{number} of {name}" for name, number in self.versions.items())
-            told.append(f"the runs come from several versions of stablenet: {parts}")
+            notes.append(f"the runs come from several versions of stablenet: {parts}")
         waiting = {ref.path: ref for cell in self.cells.values() for ref in cell.unfinished}
-        told += [f"{path} is {ref.state}" + (f": {ref.reason}" if ref.reason else "") for path, ref in waiting.items()]
+        notes += [f"{path} is {ref.state}" + (f": {ref.reason}" if ref.reason else "") for path, ref in waiting.items()]
         if self.tuned and len(self.budgets) > 1:
-            told.append(f"the methods were tuned with unequal budgets: {', '.join(map(str, self.budgets))} trials")
+            notes.append(f"the methods were tuned with unequal budgets: {', '.join(map(str, self.budgets))} trials")
         if RULES[self.rule].looks_at_target:
-            told.append("models were selected on the target itself: these are bounds, not results")
-        return told
+            notes.append("models were selected on the target itself: these are upper bounds, not results")
+        return notes
+
+
+Standing = Literal["win", "tie", "loss"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Versus:
+    """A method's accuracy minus the reference's, in points, for their common seeds.
+
+    low, high: 95 % confidence interval of the mean difference by Student's t; None for one seed.
+    verdict: win or loss if the interval excludes zero, else a tie; None for one seed.
+    """
+
+    seeds: tuple[int, ...]
+    differences: tuple[float, ...]
+    mean: float
+    deviation: float | None
+    low: float | None
+    high: float | None
+    verdict: Standing | None
+
+    @property
+    def seeds_won(self) -> int:
+        return sum(value > 0 for value in self.differences)
+
+    @property
+    def seeds_tied(self) -> int:
+        return sum(value == 0 for value in self.differences)
+
+    @property
+    def seeds_lost(self) -> int:
+        return sum(value < 0 for value in self.differences)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """Number of columns of a row by verdict, without averages; unknown: columns that cannot be compared yet.
+    seeds_…: number of single seeds over all these columns.
+    """
+
+    win: int = 0
+    tie: int = 0
+    loss: int = 0
+    unknown: int = 0
+    seeds_won: int = 0
+    seeds_tied: int = 0
+    seeds_lost: int = 0
+
+
+def compare_seeds(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Versus | None:
+    """Compare a method with the reference, both given as seed -> percent; None without common seeds."""
+    seeds = tuple(sorted(set(ours) & set(theirs)))
+    if not seeds:
+        return None
+    if len(seeds) == 1:
+        difference = ours[seeds[0]] - theirs[seeds[0]]
+        return Versus(
+            seeds=seeds,
+            differences=(difference,),
+            mean=difference,
+            deviation=None,
+            low=None,
+            high=None,
+            verdict=None,
+        )
+    paired = compare_pairs([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    verdict: Standing = "tie" if not paired.is_clear else "win" if paired.low > 0 else "loss"
+    return Versus(
+        seeds=seeds,
+        differences=paired.differences.values,
+        mean=paired.differences.mean,
+        deviation=paired.differences.deviation,
+        low=paired.low,
+        high=paired.high,
+        verdict=verdict,
+    )
+
+
+def tally(comparisons: Iterable[Versus | None]) -> Tally:
+    """Count verdicts. comparisons: one per column with runs."""
+    there = list(comparisons)
+    verdicts = [None if versus is None else versus.verdict for versus in there]
+    known = [versus for versus in there if versus is not None]
+    return Tally(
+        win=verdicts.count("win"),
+        tie=verdicts.count("tie"),
+        loss=verdicts.count("loss"),
+        unknown=verdicts.count(None),
+        seeds_won=sum(versus.seeds_won for versus in known),
+        seeds_tied=sum(versus.seeds_tied for versus in known),
+        seeds_lost=sum(versus.seeds_lost for versus in known),
+    )

@@ -1,34 +1,107 @@
-"""Hyper-parameter search: as many trials for every method, judged on source validation alone.
+"""Hyper-parameter search: the same number of trials for every method, scored on source validation only.
 
-Every row is searched in every group of columns (a data set); a trial is trained in all columns of the group and scored
-by the mean of its runs' best source validation. The target is never read: search runs are not evaluated.
+Every row is searched in every group of columns (a data set); a trial is trained in all columns of the group, and its
+score is the mean of its runs' best source validation. The target is never read: search runs are not evaluated.
 """
 
 from __future__ import annotations
 
+import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Any
 
-from stablenet.bench.cells import CellRun, check_methods, choose_rows, make_run
+from stablenet.bench.cells import CellRun, check_methods, choose_rows, make_run, record_search
+from stablenet.bench.collect import NOT_EVALUATED
 from stablenet.bench.executors import Executor, Tell
-from stablenet.bench.plan import Choice, PlannedRun, choose_columns, lay_out, make_orders
-from stablenet.bench.record import record_search
-from stablenet.bench.scan import NOT_EVALUATED
-from stablenet.bench.spaces import draw_trial, find_space
-from stablenet.bench.tables import Column, Row, Table
-from stablenet.engine.folder import FINISHED
-from stablenet.engine.records import find_best, validation_rank
-from stablenet.engine.runs import load_run
+from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
+from stablenet.bench.plan import PlannedRun, TablePart, choose_columns, lay_out, make_orders
+from stablenet.engine.config import RunConfig, merge, read_toml
+from stablenet.engine.run import FINISHED, find_best, load_run, validation_rank
 from stablenet.errors import UserError
+
+Range = Mapping[str, list[Any]]  # one of times, log, linear, choices -> its numbers
+_KINDS = ("times", "log", "linear", "choices")
+_DIGITS = 3  # of a drawn number: chosen values should be easy to read and type
+
+
+def find_space(method: str, file: Path | None = None) -> dict[str, Range]:
+    """The settings to search for a method, and their ranges.   file: the user's, in the format of `spaces.toml`."""
+    spaces = read_toml(file) if file is not None else _load()
+    space = {**spaces.get("common", {}), **spaces.get(method, {})}
+    for name, found in space.items():
+        _check(name, found)
+    if not space:
+        raise UserError(f"the search space has nothing for {method}: add a table [common] or [{method}]")
+    return space
+
+
+def draw_trial(space: Mapping[str, Range], config: RunConfig, key: str) -> dict[str, Any]:
+    """Draw nested config values, the same for the same key.   config: of the unchanged recipe."""
+    generator, values = Random(key), dict[str, Any]()
+    for name, found in sorted(space.items()):
+        ((kind, numbers),) = found.items()
+        drawn: Any = _draw(generator, kind, numbers, name, config)
+        for part in reversed(name.split(".")):
+            drawn = {part: drawn}
+        values = merge(values, drawn)
+    return values
+
+
+def _draw(generator: Random, kind: str, numbers: list[Any], name: str, config: RunConfig) -> Any:
+    if kind == "choices":
+        return generator.choice(numbers)
+    low, high = numbers
+    if kind == "linear":
+        return _shorten(generator.uniform(low, high))
+    drawn = math.exp(generator.uniform(math.log(low), math.log(high)))
+    return _shorten(drawn * _read(config, name) if kind == "times" else drawn)
+
+
+def _shorten(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _read(config: RunConfig, name: str) -> float:
+    """A setting's value in the config."""
+    found: Any = config.plain()
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if not isinstance(found, int | float):
+        raise UserError(f"the search space multiplies {name}, which is not a number in the config: use a log range")
+    return float(found)
+
+
+def _check(name: str, found: Any) -> None:
+    known = isinstance(found, Mapping) and len(found) == 1 and next(iter(found)) in _KINDS
+    numbers = next(iter(found.values())) if known else None
+    if not isinstance(numbers, list) or not numbers:
+        raise UserError(f"the search space of {name} must be one of {', '.join(_KINDS)} with a list, got {found!r}")
+    kind = next(iter(found))
+    if kind == "choices":
+        return
+    ordered = len(numbers) == 2 and numbers[0] < numbers[1] and (kind == "linear" or numbers[0] > 0)
+    if not ordered:
+        raise UserError(
+            f"the range {kind} of {name} must be two increasing numbers (positive unless linear), got {numbers}"
+        )
+
+
+@cache
+def _load() -> dict[str, Any]:
+    return tomllib.loads(files("stablenet.bench").joinpath("spaces.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """budget: trials per method and group, the recipe as it stands among them.   seeds: of every trial's runs.
-    draw: another number draws other trials.   space: an own file in the form of `spaces.toml`.
+    """budget: trials per method and group, including the unchanged recipe.   seeds: of every trial's runs.
+    draw: seed for drawing the trials.   space: the user's file, in the format of `spaces.toml`.
     """
 
     budget: int = 8
@@ -38,12 +111,12 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         if self.budget < 2:
-            raise UserError(f"--budget must be at least 2, the recipe itself and one more; got {self.budget}")
+            raise UserError(f"--budget must be at least 2, for the unchanged recipe and one trial, got {self.budget}")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """values: config values beside the recipe's.   score: mean source validation in percent, None if a run failed."""
+    """values: overrides of the recipe.   score: mean source validation in percent, None if a run failed."""
 
     values: Mapping[str, Any]
     runs: tuple[CellRun, ...]
@@ -53,7 +126,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found for a row in a group of columns; the earliest of equally good trials is chosen."""
+    """The result of a search for a row in a group of columns; among equal scores the earliest trial is chosen."""
 
     row: Row
     group: str
@@ -66,8 +139,10 @@ class Found:
         return max(scored, key=lambda trial: trial.score or 0.0) if scored else None
 
 
-def draw_searches(table: Table, choice: Choice, settings: SearchSettings, root: Path | None = None) -> list[Found]:
-    """All trials of all rows and groups, not yet scored."""
+def draw_searches(
+    table: PaperTable, choice: TablePart, settings: SearchSettings, root: Path | None = None
+) -> list[Found]:
+    """Draw all trials of all rows and groups, not yet scored."""
     columns = choose_columns(table, choice.columns)
     searches = []
     for row in choose_rows(table, choice.methods):
@@ -80,7 +155,7 @@ def draw_searches(table: Table, choice: Choice, settings: SearchSettings, root: 
 
 
 def plan_searches(searches: Sequence[Found], runs: Path, device: str = "") -> list[PlannedRun]:
-    """Every run of the searches once; a finished one is left alone, evaluated or not."""
+    """Every run of the searches once; finished ones are not evaluated."""
     wanted: dict[str, tuple[CellRun, list[tuple[str, str]]]] = {}
     for found in searches:
         for trial in found.trials:
@@ -91,16 +166,16 @@ def plan_searches(searches: Sequence[Found], runs: Path, device: str = "") -> li
 
 
 def search(
-    table: Table,
+    table: PaperTable,
     runs: Path,
-    choice: Choice,
+    choice: TablePart,
     settings: SearchSettings,
     executor: Executor,
     tell: Tell,
     root: Path | None = None,
     threads: int = 1,
 ) -> list[Found]:
-    """Train what is missing, score all trials, and write the chosen values into the table's record."""
+    """Train missing runs, score all trials, and save the chosen values in the table's record."""
     searches = draw_searches(table, choice, settings, root)
     planned = plan_searches(searches, runs)
     left = [each for each in planned if each.left]
@@ -112,18 +187,18 @@ def search(
             record_search(runs, table, found.row.id, found.group, _describe(found, settings))
     failed = [f"{found.row.id} in {found.group or table.name}" for found in scored if found.best is None]
     if failed:
-        raise UserError(f"every trial of {', '.join(failed)} failed: look at their runs; all others are in the record")
+        raise UserError(f"every trial of {', '.join(failed)} failed: check their runs; all other results are saved")
     return scored
 
 
 def _draw_trials(
-    table: Table, row: Row, group: str, columns: Sequence[Column], settings: SearchSettings, root: Path | None
+    table: PaperTable, row: Row, group: str, columns: Sequence[TableColumn], settings: SearchSettings, root: Path | None
 ) -> list[Trial]:
     space = find_space(row.method, settings.space)
     base = make_run(table, row, columns[0], 0, None, root).config
     trials = []
     for number in range(settings.budget):
-        # Columns of one group share their trials, methods do not: each has its own space.
+        # The columns of a group share their trials; methods do not, because each has its own space.
         key = f"{settings.draw}/{row.id}/{group}/{number}"
         values = draw_trial(space, base, key) if number else {}
         runs = [make_run(table, row, column, seed, values, root) for column in columns for seed in settings.seeds]

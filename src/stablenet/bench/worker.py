@@ -1,7 +1,8 @@
-"""What a worker does with one run, whoever started it: train it or go on with it, evaluate it, note its speed.
+"""A worker's side of a run: train or resume it, evaluate it, and record its speed.
 
-`python -m stablenet.bench.worker` is the process of `LocalExecutor`: it takes orders and tells every finished epoch and
-the outcome. When its input closes it ends; a run under way stops at a checkpoint.
+`python -m stablenet.bench.worker` is the process of `LocalExecutor`: it takes orders, and reports every finished epoch
+and the outcome. It ends when its input closes; a run in progress stops at a checkpoint. The recorded speeds, one line
+per finished run, are used to estimate the time of further runs.
 """
 
 from __future__ import annotations
@@ -10,25 +11,160 @@ import gc
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
-from stablenet.engine.watch import Watcher
+from stablenet.bench.cells import CellRun
+from stablenet.engine.config import RunConfig
+from stablenet.engine.monitor import Watcher
+from stablenet.engine.run import Run
 from stablenet.errors import UserError
+from stablenet.files import Lines, read_lines
 from stablenet.imports import import_own, search_folders
 from stablenet.processes import Send, Server
+from stablenet.values import read_fields
 
-_PATIENCE = 60.0  # seconds to wait for a lost worker to let go of its run
-_UNBORN = ("manifest.tsv", "status.json")  # all a run has before its config is written
+_CONTEXT_GIGABYTES = 0.8  # GPU memory of a process in addition to its tensors
+_GIGABYTES_AT_224 = 14.0  # ResNet-18, batches of 128 images of 224 pixels: a guess before the first measurement
+_LEAST_GIGABYTES = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """seconds_per_epoch: of the whole run, with start and evaluation, possibly while sharing its device.
+    series: hash of the config without its seed.   peak_gigabytes: of the GPU, None on the CPU.
+    """
+
+    series: str
+    recipe: str
+    source: str
+    model: str
+    image_size: int
+    batch_size: int
+    method: str
+    device: str
+    stablenet: str
+    seconds_per_epoch: float
+    images_per_second: float
+    peak_gigabytes: float | None
+
+    def resembles(self, config: RunConfig) -> bool:
+        """Whether method, network, source and image size are the same: similar work on another split."""
+        same = (config.data.source, config.model.name, config.data.image_size, config.method.name)
+        return same == (self.source, self.model, self.image_size, self.method)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """basis: "measured" with the same config, "similar" with another split or parameters of the same method."""
+
+    seconds: float
+    basis: Literal["measured", "similar"]
+    device: str
+
+
+def speeds_path(runs: Path) -> Path:
+    return runs / ".bench" / "speeds.jsonl"
+
+
+def record_speed(path: Path, run: Run, series: str, seconds: float, before: int) -> None:
+    """Record the speed of a finished run.   seconds: of this session.   before: epochs done before it."""
+    epochs = int(run.status["epoch"]) - before
+    timing = read_lines(run.folder.timing)
+    lines = [line for line in timing if line["kind"] == "epoch"][-epochs:]
+    if epochs < 1 or not lines:
+        return
+    session = [line for line in timing if line["kind"] == "session"][-1]
+    speed = Speed(
+        series=series,
+        recipe=run.config.label,
+        source=run.manifest.source,
+        model=run.config.model.name,
+        image_size=run.config.data.image_size,
+        batch_size=run.config.train.batch_size,
+        method=run.config.method.name,
+        device=session["device"],
+        stablenet=session["stablenet"],
+        seconds_per_epoch=seconds / epochs,
+        images_per_second=median(line["images_per_second"] for line in lines),
+        peak_gigabytes=max((line["peak_gigabytes"] for line in lines if "peak_gigabytes" in line), default=None),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = Lines(path)
+    file.append(asdict(speed))
+    file.close()
+
+
+def read_speeds(path: Path) -> list[Speed]:
+    """All recorded speeds, the latest last."""
+    return [read_fields(Speed, line) for line in read_lines(path)]
+
+
+def name_device(kind: str, index: int = 0) -> str:
+    """The name of a device, as in `timing.jsonl`."""
+    import platform
+
+    import torch
+
+    if kind == "cuda":
+        return f"cuda: {torch.cuda.get_device_name(index)}"
+    return f"cpu: {platform.processor() or platform.machine()}"
+
+
+def estimate(speeds: Sequence[Speed], run: CellRun, device: str) -> Estimate | None:
+    """Estimate the time of a whole run by the median of measured ones, preferring this device, then the same config.
+
+    None if no similar run has been measured.
+    """
+    chosen, basis = _find_alike(speeds, run, device)
+    if not chosen:
+        return None
+    return Estimate(
+        median(speed.seconds_per_epoch for speed in chosen) * run.config.train.epochs, basis, chosen[-1].device
+    )
+
+
+def guess_gigabytes(speeds: Sequence[Speed], run: CellRun, device: str) -> float:
+    """Estimate a run's GPU memory from similar runs, or else a conservative guess from the image size."""
+    alike, _ = _find_alike([speed for speed in speeds if speed.peak_gigabytes is not None], run, device)
+    if alike:
+        return max(speed.peak_gigabytes or 0.0 for speed in alike) + _CONTEXT_GIGABYTES
+    config = run.config
+    images = config.train.batch_size / 128 * (config.data.image_size / 224) ** 2
+    return max(_LEAST_GIGABYTES, _GIGABYTES_AT_224 * images)
+
+
+def _find_alike(
+    speeds: Sequence[Speed], run: CellRun, device: str
+) -> tuple[list[Speed], Literal["measured", "similar"]]:
+    here = [speed for speed in speeds if speed.device == device]
+    for among in (here, speeds):
+        same = [speed for speed in among if speed.series == run.series]
+        if same:
+            return _latest_device(same), "measured"
+        similar = [speed for speed in among if speed.resembles(run.config)]
+        if similar:
+            return _latest_device(similar), "similar"
+    return [], "similar"
+
+
+def _latest_device(speeds: Sequence[Speed]) -> list[Speed]:
+    return [speed for speed in speeds if speed.device == speeds[-1].device]
+
+
+_PATIENCE = 60.0  # seconds to wait for a lost worker to release its run
+_UNBORN = ("manifest.tsv", "status.json")  # the files of a run before its config is written
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOrder:
-    """One run to be made, in plain values that travel. config: of `RunConfig`.   folder: the run's own.
-    rules: selection rules to evaluate the target with; none leaves the target alone.
-    speeds: file for the speed.   gigabytes: of a GPU's memory it may need.   imports: modules to import first.
-    folders: absolute, where modules of the user's own are looked for.
+    """One run to execute, in plain values. config: of `RunConfig`.   folder: of the run.
+    rules: selection rules with which to evaluate the target; if empty, the target is not read.
+    speeds: file for the speed.   gigabytes: estimated GPU memory.   imports: modules to import first.
+    folders: absolute, searched for the user's own modules.
     """
 
     name: str
@@ -48,7 +184,7 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What became of an order. lost: its worker died more often than it is retried."""
+    """The outcome of an order. lost: its worker died more often than the number of retries."""
 
     name: str
     state: Literal["finished", "failed", "lost"]
@@ -56,7 +192,7 @@ class RunOutcome:
 
 
 def perform(order: RunOrder, watcher: Watcher | None = None) -> RunOutcome:
-    """Carry out an order; what goes wrong in the run is told in the outcome, what kills the worker is not."""
+    """Execute an order; errors of the run are reported in the outcome."""
     try:
         _perform(order, watcher)
     except UserError as error:
@@ -72,10 +208,9 @@ def perform(order: RunOrder, watcher: Watcher | None = None) -> RunOutcome:
 def _perform(order: RunOrder, watcher: Watcher | None) -> None:
     import torch
 
-    from stablenet.bench.scan import find_evaluation
-    from stablenet.bench.speeds import record_speed
+    from stablenet.bench.collect import find_evaluation
     from stablenet.engine.config import read_config
-    from stablenet.engine.folder import RunFolder
+    from stablenet.engine.run import RunFolder
     from stablenet.engine.session import Runtime
     from stablenet.engine.train import train
     from stablenet.evaluation.evaluate import evaluate_run
@@ -98,7 +233,7 @@ def _perform(order: RunOrder, watcher: Watcher | None) -> None:
 
 
 def _import_modules(order: RunOrder) -> None:
-    """The folders are searched without imports too: the network may be one's own."""
+    """Import the order's modules. The folders are searchable without imports too, for users' own networks."""
     folders = [Path(folder) for folder in order.folders]
     search_folders(folders)
     for module in order.imports:
@@ -106,14 +241,14 @@ def _import_modules(order: RunOrder) -> None:
 
 
 def _clear_unborn(path: Path) -> None:
-    """A worker killed before it wrote the config leaves files nobody can go on from."""
+    """Remove the files left by a worker that was killed before it wrote the config: they cannot be resumed."""
     if path.exists() and not (path / "config.json").exists():
         for name in _UNBORN:
             (path / name).unlink(missing_ok=True)
 
 
 def _wait_for_lock(path: Path) -> None:
-    """A worker that lost its node may live a moment longer; the engine refuses a run that is held after that."""
+    """Wait for a lost worker that may still be running; after that, the engine refuses a locked run."""
     from stablenet.files import is_locked
 
     deadline = time.monotonic() + _PATIENCE
@@ -122,7 +257,7 @@ def _wait_for_lock(path: Path) -> None:
 
 
 def _free_memory() -> None:
-    """The next run of this worker, or another one's on the same GPU, needs what this one held."""
+    """Free the run's memory for the next run of this worker, or for others on the same GPU."""
     import torch
 
     gc.collect()
@@ -131,23 +266,23 @@ def _free_memory() -> None:
 
 
 class RunWorker(Watcher):
-    """Performs orders that come as plain values, and tells of their epochs."""
+    """Executes orders given as plain values, and reports their epochs."""
 
-    def __init__(self, tell: Send) -> None:
-        self._tell = tell
+    def __init__(self, send: Send) -> None:
+        self._send = send
 
     def epoch(self, record: dict[str, Any], note: str = "") -> None:
-        self._tell({"epoch": record["epoch"]})
+        self._send({"epoch": record["epoch"]})
 
     def perform(self, values: dict[str, Any]) -> dict[str, Any]:
         return asdict(perform(read_order(values), self))
 
 
 def read_order(values: dict[str, Any]) -> RunOrder:
-    """An order that travelled as JSON, which has lists where an order has tuples."""
+    """Parse an order from its JSON values, which have lists instead of tuples."""
     lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     return RunOrder(**values | lists)
 
 
 if __name__ == "__main__":
-    sys.exit(Server(lambda values, tell: RunWorker(tell).perform(values)).run())
+    sys.exit(Server(lambda values, send: RunWorker(send).perform(values)).run())

@@ -8,29 +8,23 @@ from typing import Annotated
 import typer
 
 from stablenet._version import __version__
-from stablenet.cli import bench, data, table
-from stablenet.cli.demo import demo
-from stablenet.cli.diagnose import diagnose
-from stablenet.cli.evaluate import evaluate
-from stablenet.cli.export import export
-from stablenet.cli.list import list_parts
-from stablenet.cli.predict import predict
-from stablenet.cli.report import report
-from stablenet.cli.runs import runs
-from stablenet.cli.saliency import saliency
-from stablenet.cli.train import train
-from stablenet.cli.weights import weights
+from stablenet.cli import verbs_bench, verbs_data, verbs_diagnose
+from stablenet.cli.verbs_diagnose import diagnose
+from stablenet.cli.verbs_lists import list_parts, runs, weights
+from stablenet.cli.verbs_models import evaluate, export, predict
+from stablenet.cli.verbs_pages import report, saliency
+from stablenet.cli.verbs_train import demo, train
 from stablenet.errors import UserError
 
 app = typer.Typer(
     name="stablenet",
-    help="Models that stay right when the world shifts: sample weights that make features independent.",
+    help="Models that stay accurate under distribution shift: sample weights that make features independent.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(data.app, name="data")
-app.add_typer(bench.app, name="bench")
-app.add_typer(table.app, name="table")
+app.add_typer(verbs_data.app, name="data")
+app.add_typer(verbs_bench.app, name="bench")
+app.add_typer(verbs_diagnose.app, name="table")
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
@@ -56,11 +50,11 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Options of the command itself; the verbs stand below."""
+    """Options of the command itself; the verbs are registered below."""
 
 
 def run() -> None:
-    """Entry point. A UserError is the user's to mend: printed without a traceback, exit status 2."""
+    """Entry point. A UserError is printed without a traceback, with exit status 2."""
     try:
         app()
     except UserError as error:

@@ -1,22 +1,36 @@
-"""The bar of `stablenet train`: time left, loss and the method's own figures. Refreshed rarely: it waits."""
+"""Progress bars, on the error stream so that output can be piped; rarely refreshed, because reading figures waits."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from stablenet.engine.records import find_best
-from stablenet.engine.runs import Run
-from stablenet.engine.totals import Totals
-from stablenet.engine.watch import Watcher
+from stablenet.engine.monitor import Watcher
+from stablenet.engine.run import Run, find_best
+from stablenet.engine.stepping import EpochMeans
 
-READ_SECONDS = 2.0  # between two looks at the figures, each of which makes the host wait for the device
-BAR_SECONDS = 0.2  # between two movements of the bar
+
+@contextmanager
+def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Yields a function to call with the number done and the total; the bar disappears when the block ends."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+READ_SECONDS = 2.0  # between two readings of the metrics, each of which makes the host wait for the device
+BAR_SECONDS = 0.2  # between two updates of the bar
 
 
 class Bar(Watcher):
@@ -45,7 +59,7 @@ class Bar(Watcher):
         self._progress.start()
         self._task = self._progress.add_task("training", total=total, completed=done, figures="")
 
-    def step(self, step: int, epoch: int, totals: Totals) -> None:
+    def step(self, step: int, epoch: int, totals: EpochMeans) -> None:
         assert self._task is not None
         self.steps_done = step
         now = time.monotonic()
@@ -59,10 +73,10 @@ class Bar(Watcher):
 
     def epoch(self, record: dict[str, Any], note: str = "") -> None:
         validation = record["validation"]
-        told = f"{validation['accuracy']:.1%}" if validation else "none"
+        shown = f"{validation['accuracy']:.1%}" if validation else "none"
         train = describe_figures(record["train"])
-        told += f" ({note})" if note else ""
-        self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {told}", highlight=False)
+        shown += f" ({note})" if note else ""
+        self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {shown}", highlight=False)
 
     def end(self) -> None:
         if self._task is not None:
@@ -70,13 +84,13 @@ class Bar(Watcher):
         self._progress.stop()
 
     def print_stop(self) -> None:
-        """One line, of one process."""
+        """One line, from the first process only."""
         if _is_first():
-            message = f"stopped after step {self.steps_done}; the same command with --resume goes on"
+            message = f"stopped after step {self.steps_done}; continue with the same command and --resume"
             Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)
 
     def print_end(self, run: Run) -> None:
-        """One result, of one process: where it is, and how good it is by source validation."""
+        """The result, from the first process only: the run's folder and its source validation accuracy."""
         if not _is_first():
             return
         best = find_best(run.records)
@@ -88,19 +102,19 @@ class Bar(Watcher):
         averaged = [record for record in run.records if record["kind"] == "averaged"]
         if averaged:
             how += f", averaged weights {averaged[-1]['validation']['accuracy']:.1%}"
-        word = "trained" if self._task is not None else "finished before, nothing to do"
+        word = "trained" if self._task is not None else "already finished, nothing to do"
         Console(highlight=False, soft_wrap=True).print(f"{word}: {how}\n{run.path}", markup=False)
 
 
 def _is_first() -> bool:
-    """Of several processes that torchrun started, the one that speaks."""
+    """Whether this is the one process that prints, of those torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def describe_figures(values: dict[str, float]) -> str:
-    """loss 0.420  accuracy 87%  dependence 9.7 → 6.6  ess 61%: of the training batches, by the names methods give.
+    """loss 0.420  accuracy 87%  dependence 9.7 → 6.6  ess 61%: metrics of the training batches, as methods name them.
 
-    Shares are named accuracy or <name>_ratio; <name>_before and <name>_after are shown as a pair.
+    accuracy and <name>_ratio are shown as percentages; <name>_before and <name>_after as a pair.
     """
     parts = [f"loss {values['loss']:.3f}"]
     for name, value in values.items():

@@ -1,9 +1,9 @@
-"""Augmentation on the device: torchvision's v2 transforms, with a draw for every sample of a batch.
+"""Augmentation on the device: torchvision's v2 transforms with separate random parameters for each sample.
 
-torchvision draws once per call, so that a batch would share one crop and one tint. Here the parameters of all
-samples are drawn at once from their keys, and each transform is a batched tensor operation that gives for every
-sample what `torchvision.transforms.v2.functional` gives for that image alone. On a GPU two Triton programs do the
-same (`stablenet.data.kernels`).
+torchvision draws once per call, so a whole batch would share one crop and one colour change. Here the parameters of all
+samples are drawn at once from their keys, and each transform is a batched tensor operation that gives for each sample
+what `torchvision.transforms.v2.functional` gives for that image alone. On a GPU two Triton kernels do the same
+(`stablenet.data.kernels`).
 """
 
 from __future__ import annotations
@@ -16,39 +16,38 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as vision
 
-from stablenet.data.crop import apply_draws
-from stablenet.data.draws import Draws
 from stablenet.data.kernels import augment_fused, resize_fused, runs_fused
+from stablenet.data.transforms import Draws, apply_draws
 from stablenet.randomness import draw_uniform
 from stablenet.values import Between, Positive, Share, ShareAboveZero, check_fields, require
 
-_CACHED = 8  # images of usual size whose intermediate values fit a processor's caches; measured
-_DRAWN = 65536  # samples to draw for at a time: some 300 bytes of intermediate values each
-_TRIES = 10  # for a crop that fits, as torchvision does, before the whole image is taken
+_CACHED = 8  # images of usual size whose intermediate values fit in the CPU caches; measured
+_DRAWN = 65536  # samples per draw: about 300 bytes of intermediate values each
+_TRIES = 10  # for a crop that fits, as in torchvision, before using the whole image
 
 
 class Transform(Protocol):
-    """Pixels (b, H, W, 3) uint8 and keys (b,) int64 to network input (b, 3, s, s) float32.
+    """Maps pixels (b, H, W, 3) uint8 and keys (b,) int64 to network input (b, 3, s, s) float32.
 
-    The same in two steps, so that a loader draws once for a whole epoch: `draw`, then `apply` batch by batch. On a
-    GPU with Triton the result lies in memory as channels-last.
+    Also available in two steps, so that a loader draws once per epoch: `draw`, then `apply` for each batch. On a GPU
+    with Triton the result is in channels-last memory format.
     """
 
     def __call__(self, pixels: Tensor, key: Tensor) -> Tensor: ...
 
     def draw(self, key: Tensor, height: int, width: int) -> Tensor:
-        """What is random about n samples with images of that size.   key: (n,) int64.   Returns (n, d) float32."""
+        """Random parameters of n samples with images of this size.   key: (n,) int64.   Returns (n, d) float32."""
 
     def apply(self, pixels: Tensor, draws: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Pixels (m, H, W, 3), or those at rows (b,) int64 alone, with draws (b, d), to (b, 3, s, s)."""
+        """Transform pixels (m, H, W, 3), or only those at rows (b,) int64, with draws (b, d), to (b, 3, s, s)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentSettings:
-    """Defaults: the authors' published code; the paper gives none."""
+    """Augmentation strengths. Defaults are those of the authors' published code; the paper gives none."""
 
-    scale: tuple[ShareAboveZero, ShareAboveZero] = (0.8, 1.0)  # share of the image's area in the crop
-    ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)  # width over height of the crop, torchvision's default
+    scale: tuple[ShareAboveZero, ShareAboveZero] = (0.8, 1.0)  # area of the crop as a share of the image's
+    ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)  # aspect ratio of the crop, torchvision's default
     flip: Share = 0.5  # probability
     brightness: Share = 0.4
     contrast: Share = 0.4
@@ -58,28 +57,28 @@ class AugmentSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require(self.scale[0] <= self.scale[1], "scale", "two rising numbers", self.scale)
-        require(self.ratio[0] <= self.ratio[1], "ratio", "two rising numbers", self.ratio)
+        require(self.scale[0] <= self.scale[1], "scale", "two increasing numbers", self.scale)
+        require(self.ratio[0] <= self.ratio[1], "ratio", "two increasing numbers", self.ratio)
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Channel means and deviations a backbone expects of values in 0..1; ImageNet's by default."""
+    """Channel means and standard deviations that a backbone expects, for values in 0..1; ImageNet's by default."""
 
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """(b, 3, s, s) in 0..1 to the same, standardized and contiguous.
+        """Standardize images (b, 3, s, s) in 0..1; the result is contiguous.
 
-        Plain numbers, channel by channel: tensors of them would have to be copied to the device.
+        Uses plain numbers per channel: tensors would have to be copied to the device.
         """
         channels = zip(images.unbind(1), self.mean, self.std, strict=True)
         return torch.stack([(channel - mean) / std for channel, mean, std in channels], 1)
 
 
 class Resize:
-    """The transform of evaluation: the whole image at the backbone's resolution, nothing random."""
+    """The evaluation transform: the whole image at the backbone's resolution, nothing random."""
 
     def __init__(self, size: int, normalization: Normalization) -> None:
         self.size = size
@@ -103,7 +102,7 @@ class Resize:
 
 
 class Augment:
-    """The transform of training: crop, flip, colours, grey; every sample has its own draw."""
+    """The training transform: crop, flip, colour jitter and greyscale, drawn separately for each sample."""
 
     def __init__(self, size: int, normalization: Normalization, settings: AugmentSettings | None = None) -> None:
         self.size = size
@@ -130,12 +129,12 @@ class Augment:
 
 
 def _chunk(pixels: Tensor) -> int:
-    """Samples to transform at a time: all on a GPU; on a processor as many as its caches hold."""
+    """Samples to transform at a time: all on a GPU, on a CPU as many as fit in its caches."""
     return _CACHED if pixels.device.type == "cpu" else max(1, len(pixels))
 
 
 def draw_parameters(key: Tensor, height: int, width: int, settings: AugmentSettings) -> Draws:
-    """Draw for every key (b,) what torchvision draws for one image of height × width."""
+    """Draw for each key (b,) the parameters torchvision draws for one image of height × width."""
     uniform = draw_uniform(key, 2 * _TRIES + 12)
     crop, rest = uniform[:, : 2 * _TRIES + 2], uniform[:, 2 * _TRIES + 2 :]
     box = _draw_crop(crop, height, width, settings)

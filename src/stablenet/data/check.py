@@ -1,41 +1,87 @@
-"""Proof that a manifest keeps its promises: no leakage between parts, the counts, the proportions."""
+"""Checks of a manifest's invariants: no leakage, no duplicate files, the counts and the proportions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from stablenet.data.image_list import ImageList
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
-from stablenet.data.settings import paper
-from stablenet.data.settings.adversarial import RANDOM
-from stablenet.data.settings.counts import minor_count, minor_shares, round_share
-from stablenet.data.sources.base import Table
+from stablenet.data.sources.source import AnyImageList
+from stablenet.data.splits import counting
+from stablenet.data.splits.adversarial import RANDOM
+from stablenet.data.splits.counting import minor_count, minor_shares, round_share
+from stablenet.errors import UserError
+
+
+def find_duplicates(rows: pd.DataFrame, content: Iterable[Hashable]) -> list[list[str]]:
+    """Groups of ids whose files are identical and appear in more than one domain or class.
+
+    rows: with the columns id, label and domain.   content: a value per row that is equal for identical files only.
+    """
+    groups: dict[Hashable, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for key, image, *place in zip(content, rows["id"], rows["label"], rows["domain"], strict=True):
+        groups[key][image] = (place[0], place[1])
+    return [list(group) for group in groups.values() if len(set(group.values())) > 1]
+
+
+def fingerprint_files(table: ImageList) -> list[Hashable]:
+    """A value per row that is equal for identical files, without reading all of them.
+
+    An archive contains checksums; in a folder only files of equal size are read. A file that cannot be read, such as
+    a dangling link, equals no other: decoding reports it with all others.
+    """
+    paths = table.rows["path"].tolist()
+    if not table.root.is_dir():
+        with zipfile.ZipFile(table.root) as archive:
+            members = {info.filename: (info.CRC, info.file_size) for info in archive.infolist()}
+        return [members[path] for path in paths]
+    sizes = [_size(table, path) for path in paths]
+    alike = Counter(sizes)
+    return [_hash(table, path) if alike[size] > 1 else size for path, size in zip(paths, sizes, strict=True)]
+
+
+def _size(table: ImageList, path: str) -> Hashable:
+    try:
+        return (table.root / path).stat().st_size
+    except OSError:
+        return path
+
+
+def _hash(table: ImageList, path: str) -> Hashable:
+    try:
+        return hashlib.sha256(table.open_bytes(path)).digest()
+    except UserError:
+        return path
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One invariant: what was checked, whether it holds (None: nobody here can tell), and the figures."""
+    """One invariant: what was checked, whether it holds (None if unknown), and the numbers."""
 
     name: str
     holds: bool | None
     detail: str
 
 
-def check_manifest(manifest: Manifest, table: Table | None = None) -> list[Finding]:
-    """Every invariant of the manifest; with the source's table also that its images are there, as it says.
+def check_manifest(manifest: Manifest, table: AnyImageList | None = None) -> list[Finding]:
+    """Check every invariant of the manifest; with the source's image list also that it contains the same images.
 
-    A setting of one's own is held to what every split promises; its own rules are not known here.
+    For a custom setting only the invariants of every split are checked; its own rules are not known here.
     """
     findings = [*_check_rows(manifest)]
     if manifest.setting in _CHECKS:
         findings += [_check_held_out(manifest), *_CHECKS[manifest.setting](manifest)]
     else:
         known = ", ".join(_CHECKS)
-        detail = f"not checked: {manifest.setting} is none of {known}"
+        detail = f"not checked: {manifest.setting} is not one of {known}"
         findings.append(Finding("the setting's own rules", None, detail))
     if table is not None:
         findings.append(_compare_table(manifest, table))
@@ -43,7 +89,7 @@ def check_manifest(manifest: Manifest, table: Table | None = None) -> list[Findi
 
 
 def dominant_share(manifest: Manifest, part: str) -> pd.DataFrame:
-    """The most frequent domain of every class in a part: columns domain (name), share; index the classes."""
+    """The most frequent domain of each class in a part: columns domain (name) and share, indexed by class."""
     counts = manifest.counts(part)
     total = counts.sum().replace(0, 1)
     return pd.DataFrame({"domain": counts.idxmax(), "share": counts.max() / total})
@@ -64,7 +110,7 @@ def _check_rows(manifest: Manifest) -> Iterator[Finding]:
 
 
 def _check_held_out(manifest: Manifest) -> Finding:
-    """Validation has the written share of the source images, of every class and domain within one image."""
+    """Validation has the recorded share of the source images, and of every class and domain within one image."""
     share: Any = manifest.parameters["validation"]
     source = manifest.rows[manifest.rows["part"].isin(SOURCE_PARTS)]
     held = source["part"] == "validation"
@@ -85,13 +131,13 @@ def _pairs(manifest: Manifest, parts: tuple[str, ...]) -> set[tuple[int, int]]:
 def _check_classic(manifest: Manifest) -> list[Finding]:
     target = manifest.domains.index(str(manifest.parameters["target"]))
     leaked = {domain for domain, _ in _pairs(manifest, SOURCE_PARTS)} & {target}
-    strange = {domain for domain, _ in _pairs(manifest, TARGET_PARTS)} - {target}
+    other = {domain for domain, _ in _pairs(manifest, TARGET_PARTS)} - {target}
     detail = f"target {manifest.domains[target]}"
-    return [Finding("target domain unseen in training", not leaked and not strange, detail)]
+    return [Finding("target domain unseen in training", not leaked and not other, detail)]
 
 
 def _check_unbalanced(manifest: Manifest) -> list[Finding]:
-    """Minor domains hold at most their share of every dominant class; published totals are met exactly."""
+    """Minor domains have at most their share of every dominant class; published totals are met exactly."""
     parameters: dict[str, Any] = manifest.parameters
     counts = manifest.counts("train") + manifest.counts("validation")
     dominant = counts.loc[parameters["dominant"]]
@@ -105,13 +151,13 @@ def _check_unbalanced(manifest: Manifest) -> list[Finding]:
             continue
         gap = np.abs(counts.loc[name] / counts.loc[name].sum() - dominant / dominant.sum()).max()
         gaps.append(f"{name} {gap:.1%}")
-    detail = f"largest difference of a class's share: {', '.join(gaps)} (more where images are lacking)"
+    detail = f"largest difference in a class's share: {', '.join(gaps)} (larger where images are missing)"
     detail += f"; no image of {', '.join(empty)}" if empty else ""
     lacking = any(note.startswith("shortfall") for note in manifest.notes)
     holds = worst < 1e-6 and (lacking or not empty)
     findings = [*_check_classic(manifest), Finding("class proportions of the dominant domain", holds, detail)]
     if parameters["published"]:
-        listed = paper.find_unbalanced(manifest.source, parameters["ratio"], parameters["target"])
+        listed = counting.find_unbalanced(manifest.source, parameters["ratio"], parameters["target"])
         totals = {name: int(counts.loc[name].to_numpy().sum()) for name in listed.source} if listed else {}
         tested = len(manifest.part("test"))
         same = listed is not None and totals == dict(listed.source) and tested == listed.test
@@ -131,7 +177,7 @@ def _check_flexible(manifest: Manifest) -> list[Finding]:
     target = manifest.counts("test")
     findings = [_check_apart(manifest)]
     if parameters["published"]:
-        listed = paper.find_flexible(manifest.source, parameters["ratio"]) or {}
+        listed = counting.find_flexible(manifest.source, parameters["ratio"]) or {}
         same = bool(listed) and all(
             _nonzero(source[name]) == dict(line.source) and _nonzero(target[name]) == dict(line.target)
             for name, line in listed.items()
@@ -143,7 +189,7 @@ def _check_flexible(manifest: Manifest) -> list[Finding]:
 
 
 def _check_class_ratios(manifest: Manifest, source: pd.DataFrame) -> Finding:
-    """Minor domains hold their share of the class's dominant one: exactly, or less where a shortfall is noted."""
+    """Minor domains have their share of the class's dominant one: exactly, or less where a shortfall is noted."""
     parameters: dict[str, Any] = manifest.parameters
     lacking = any(note.startswith("shortfall") for note in manifest.notes)
     wrong = []
@@ -155,8 +201,8 @@ def _check_class_ratios(manifest: Manifest, source: pd.DataFrame) -> Finding:
         pairs = list(zip(sorted(found.values()), wanted, strict=True))
         if not all(have == want or (lacking and have < want) for have, want in pairs):
             wrong.append(name)
-    said = f"{', shortfall noted' if lacking else ''}{', not by ' + ', '.join(wrong) if wrong else ''}"
-    detail = f"ratio {parameters['ratio']}{said}"
+    remarks = f"{', shortfall noted' if lacking else ''}{', violated by ' + ', '.join(wrong) if wrong else ''}"
+    detail = f"ratio {parameters['ratio']}{remarks}"
     return Finding("every class keeps the ratio", not wrong, detail)
 
 
@@ -165,7 +211,7 @@ def _nonzero(column: pd.Series[int]) -> dict[str, int]:
 
 
 def _check_adversarial(manifest: Manifest) -> list[Finding]:
-    """The dominant background has the written share in both parts, and stands behind another class at test."""
+    """The dominant background has the recorded share in both parts, and belongs to another class at test."""
     parameters: dict[str, Any] = manifest.parameters
     if parameters["ratio"] == RANDOM:
         used = len({domain for domain, _ in _pairs(manifest, ("train", "validation", "test"))})
@@ -188,15 +234,15 @@ def _check_ratio(name: str, counts: pd.DataFrame, dominant: dict[str, str], rati
     return Finding(f"{name}: {ratio:g}", exact, f"{min(shares):.4f} to {max(shares):.4f}")
 
 
-def _compare_table(manifest: Manifest, table: Table) -> Finding:
-    """Every row's image is in the source, with the same label and, unless it is composed, the same domain."""
+def _compare_table(manifest: Manifest, table: AnyImageList) -> Finding:
+    """Every image is in the source, with the same label and, unless it is composed, the same domain."""
     columns = ["label"] if manifest.composed else ["label", "domain"]
     known = table.rows.set_index("id")[columns]
     there = manifest.rows["id"].isin(known.index)
     rows = manifest.rows[there]
     differ = int((known.loc[rows["id"]].to_numpy() != rows[columns].to_numpy()).any(axis=1).sum())
     same = bool(there.all()) and not differ and tuple(table.domains) == manifest.domains
-    return Finding("the source has these images", same, f"{int((~there).sum())} missing, {differ} labelled otherwise")
+    return Finding("the source has these images", same, f"{int((~there).sum())} missing, {differ} labelled differently")
 
 
 _CHECKS: dict[str, Callable[[Manifest], list[Finding]]] = {

@@ -1,4 +1,4 @@
-"""Digits blended over background crops, as MNIST-M is made: pixel = |background − digit| in every channel."""
+"""Digits blended over background crops, as in MNIST-M: pixel = |background − digit| in each channel."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-PLACES = 65536  # a crop's place is stored as u, v in 0..65535, so that a manifest needs no image sizes
+PLACES = 65536  # the position of a crop is stored as u, v in 0..65535, so that a manifest needs no image sizes
 
 
 def crop_corners(place: NDArray[np.int64], extent: NDArray[np.int64], side: int) -> NDArray[np.int64]:
-    """First pixel of a crop of `side` pixels: ⌊place/65536 · (extent − side + 1)⌋, in integers.
+    """First pixel of a crop of `side` pixels: ⌊place/65536 · (extent − side + 1)⌋, in integer arithmetic.
 
     place: (n,) in 0..65535.   extent: (n,) pixels of the background along this axis, at least `side`.
     """
@@ -28,7 +28,7 @@ def blend(
     """Blend digit k over a crop of the background image of its domain.
 
     digits: (n, s, s) uint8.   backgrounds: one (H, W, 3) uint8 image per domain, H, W ≥ s, sizes may differ.
-    domain: (n,) which background.   u, v: (n,) in 0..65535, the crop's place across and down.
+    domain: (n,) the background.   u, v: (n,) in 0..65535, the crop's position across and down.
     Returns (n, s, s, 3) uint8.
     """
     side = digits.shape[-1]
@@ -60,10 +60,10 @@ def _check(
     v: NDArray[np.int64],
 ) -> None:
     if len(domain) and not 0 <= domain.min() <= domain.max() < len(backgrounds):
-        raise ValueError(f"domains must lie in 0..{len(backgrounds) - 1}")
+        raise ValueError(f"domains must be in 0..{len(backgrounds) - 1}")
     for name, place in (("u", u), ("v", v)):
         if len(place) and not 0 <= place.min() <= place.max() < PLACES:
-            raise ValueError(f"{name} must lie in 0..{PLACES - 1}")
+            raise ValueError(f"{name} must be in 0..{PLACES - 1}")
     small = [k for k in np.unique(domain) if min(backgrounds[k].shape[:2]) < side]
     if small:
         raise ValueError(f"background {small[0]} is smaller than a digit of {side} pixels")

@@ -1,4 +1,4 @@
-"""Contact sheets: a look at a split. Domains by classes, or the backgrounds of composed sets in training and test."""
+"""Contact sheets of a split: domains by classes, or the backgrounds of composed sets in training and at test."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from stablenet.data.decode import decode
+from stablenet.data.image_list import ComposedList, ImageList
+from stablenet.data.loader import render_part
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
-from stablenet.data.pipeline import render_part
-from stablenet.data.table import ComposedTable, ImageTable
 from stablenet.errors import UserError
 
 SOURCE_COLOUR, TARGET_COLOUR, INK, FAINT, PAPER = "#2f6db3", "#c8472f", "#222222", "#e4e4e4", "#ffffff"
 _THUMB, _BORDER, _GAP, _TEXT = 56, 3, 6, 13  # pixels
-_PER_CELL = 3  # images of a domain and class
-_PER_SIDE = 8  # images of a class's main background
+_PER_CELL = 3  # images per domain and class
+_PER_SIDE = 8  # images per class on its main background
 _PARTS = (("blue: source (train, validation)", SOURCE_COLOUR), ("red: target (test)", TARGET_COLOUR))
 
 
 @dataclass(frozen=True)
-class Cell:
+class SheetCell:
     """Thumbnails in a row, framed in the colours of their parts, with a line of text below."""
 
     images: Sequence[NDArray[np.uint8]]
@@ -34,16 +34,16 @@ class Cell:
     caption: str = ""
 
 
-def write_contact_sheet(manifest: Manifest, table: ImageTable | ComposedTable, path: Path) -> None:
-    """Draw the sheet of a manifest whose source is `table`, as PNG."""
-    if isinstance(table, ComposedTable) != manifest.composed:
+def write_contact_sheet(manifest: Manifest, table: ImageList | ComposedList, path: Path) -> None:
+    """Draw the contact sheet of a manifest whose source is `table`, and save it as PNG."""
+    if isinstance(table, ComposedList) != manifest.composed:
         raise UserError(f"the manifest of {manifest.source} does not belong to the source {table.name}")
-    sheet = _draw_composed(manifest, table) if isinstance(table, ComposedTable) else _draw_images(manifest, table)
+    sheet = _draw_composed(manifest, table) if isinstance(table, ComposedList) else _draw_images(manifest, table)
     save_sheet(sheet, path)
 
 
 def save_sheet(sheet: Image.Image, path: Path) -> None:
-    """As PNG."""
+    """Save a sheet as PNG."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sheet.save(path, format="PNG")
@@ -51,8 +51,8 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
         raise UserError(f"cannot write the contact sheet {path}: {error.strerror or error}") from error
 
 
-def _draw_images(manifest: Manifest, table: ImageTable) -> Image.Image:
-    """Domains down, classes across; a few images of each, those of the source first."""
+def _draw_images(manifest: Manifest, table: ImageList) -> Image.Image:
+    """A row per domain, a column per class; a few images of each, those of the source first."""
     paths = dict(zip(table.rows["id"], table.rows["path"], strict=True))
     cells = [
         [_read_cell(table, paths, _choose(manifest, domain, label)) for label in range(len(manifest.classes))]
@@ -63,7 +63,7 @@ def _draw_images(manifest: Manifest, table: ImageTable) -> Image.Image:
 
 
 def _choose(manifest: Manifest, domain: int, label: int) -> pd.DataFrame:
-    """Rows of a domain and class: source and target in turn, so that both show where both are there."""
+    """Rows of a domain and class: source and target alternate, so that both are shown if both exist."""
     rows = manifest.rows
     rows = rows[(rows["domain"] == domain) & (rows["label"] == label)]
     target = rows["part"].isin(TARGET_PARTS)
@@ -71,7 +71,7 @@ def _choose(manifest: Manifest, domain: int, label: int) -> pd.DataFrame:
     return rows.assign(turn=turn, target=target).sort_values(["turn", "target"], kind="stable")
 
 
-def _read_cell(table: ImageTable, paths: dict[str, str], rows: pd.DataFrame) -> Cell:
+def _read_cell(table: ImageList, paths: dict[str, str], rows: pd.DataFrame) -> SheetCell:
     shown = rows[:_PER_CELL]
     unknown = shown.loc[~shown["id"].isin(paths), "id"]
     if len(unknown):
@@ -79,21 +79,21 @@ def _read_cell(table: ImageTable, paths: dict[str, str], rows: pd.DataFrame) -> 
     images = [_decode_or_blank(table, paths[name]) for name in shown["id"]]
     source, target = (int(rows["part"].isin(parts).sum()) for parts in (SOURCE_PARTS, TARGET_PARTS))
     counts = [f"{count} {word}" for count, word in ((source, "source"), (target, "target")) if count]
-    return Cell(images, [TARGET_COLOUR if hit else SOURCE_COLOUR for hit in shown["target"]], ", ".join(counts))
+    return SheetCell(images, [TARGET_COLOUR if hit else SOURCE_COLOUR for hit in shown["target"]], ", ".join(counts))
 
 
-def _decode_or_blank(table: ImageTable, path: str) -> NDArray[np.uint8]:
-    """A broken image shows as a cross; `prepare` lists all of them with reasons."""
+def _decode_or_blank(table: ImageList, path: str) -> NDArray[np.uint8]:
+    """A thumbnail, or a cross for a broken image; `prepare` lists all broken images with reasons."""
     try:
         return decode(table.open_bytes(path), (_THUMB, _THUMB))
-    except Exception:  # decoders raise whatever they like on broken bytes
+    except Exception:  # decoders may raise anything on broken data
         cross = Image.new("RGB", (_THUMB, _THUMB), FAINT)
         ImageDraw.Draw(cross).line([(0, 0), (_THUMB, _THUMB), (0, _THUMB), (_THUMB, 0)], fill=INK)
         return np.asarray(cross)
 
 
-def _draw_composed(manifest: Manifest, table: ComposedTable) -> Image.Image:
-    """One row per class: its main background and images on it, in training and beside it at test."""
+def _draw_composed(manifest: Manifest, table: ComposedList) -> Image.Image:
+    """One row per class: its main background and images on it, in training and at test."""
     parts = (("train", SOURCE_COLOUR), ("test", TARGET_COLOUR))
     sides = [_main_background(manifest, table, part, colour) for part, colour in parts]
     cells = [list(row) for row in zip(*sides, strict=True)]
@@ -102,21 +102,21 @@ def _draw_composed(manifest: Manifest, table: ComposedTable) -> Image.Image:
     return draw_grid(title, ("training", "test"), manifest.classes, cells, _PER_SIDE + 1, _PARTS)
 
 
-def _main_background(manifest: Manifest, table: ComposedTable, part: str, colour: str) -> list[Cell]:
-    """Per class: the background most of its images have, whole, then some of these images."""
+def _main_background(manifest: Manifest, table: ComposedList, part: str, colour: str) -> list[SheetCell]:
+    """Per class: its most frequent background, then some of the images on it."""
     samples, backgrounds = render_part(table, manifest, part), table.read_backgrounds()
     cells = []
     for label in range(len(manifest.classes)):
         domains = samples.domain[samples.y == label]
         if not len(domains):
-            cells.append(Cell([], [], "no images"))
+            cells.append(SheetCell([], [], "no images"))
             continue
         main = int(torch.bincount(domains).argmax())
         chosen = ((samples.y == label) & (samples.domain == main)).nonzero().squeeze(1)
         whole = Image.fromarray(backgrounds[main]).resize((_THUMB, _THUMB), Image.Resampling.BILINEAR)
         images = [np.asarray(whole), *samples.pixels.read(samples.row[chosen[:_PER_SIDE]]).numpy()]
         caption = f"{manifest.domains[main]}: {len(chosen)} of {len(domains)}"
-        cells.append(Cell(images, [INK, *[colour] * (len(images) - 1)], caption))
+        cells.append(SheetCell(images, [INK, *[colour] * (len(images) - 1)], caption))
     return cells
 
 
@@ -124,11 +124,11 @@ def draw_grid(
     title: str,
     columns: Sequence[str],
     rows: Sequence[str],
-    cells: list[list[Cell]],
+    cells: list[list[SheetCell]],
     per_cell: int,
     legend: Sequence[tuple[str, str]],
 ) -> Image.Image:
-    """A sheet with a cell for every row and column.   per_cell: images of the fullest.   legend: texts and colours."""
+    """A sheet with a cell per row and column.   per_cell: largest number of images.   legend: texts and colours."""
     font = ImageFont.load_default(_TEXT)
     step = _THUMB + 2 * _BORDER + 2
     width, height = per_cell * step + 2 * _GAP, step + _TEXT + 2 * _GAP
@@ -152,7 +152,7 @@ def _draw_cell(
     sheet: Image.Image,
     draw: ImageDraw.ImageDraw,
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
-    cell: Cell,
+    cell: SheetCell,
     corner: tuple[int, int],
 ) -> None:
     x, y = corner

@@ -1,7 +1,7 @@
-"""Random choices that are the same on every machine: an item's place in the draw is its hash.
+"""Random choices that are the same on every machine: items are ordered by their hashes.
 
-NumPy does not promise equal streams between versions. Ordering by SHA-256 of (seed, purpose, item) needs no stream
-at all, and an image added or removed leaves the order of all others as it was.
+NumPy does not guarantee equal streams across versions. Ordering by SHA-256 of (seed, purpose, item) needs no stream,
+and adding or removing an image does not change the order of the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 
 def shuffle(items: Iterable[str], seed: int, *purpose: str) -> list[str]:
-    """The items in random order; another purpose or seed gives another order."""
+    """The items in random order, which depends on seed and purpose."""
     return sorted(items, key=lambda item: _digest(item, seed, purpose))
 
 
@@ -26,7 +26,7 @@ def shuffle_rows(rows: pd.DataFrame, seed: int, *purpose: str) -> pd.DataFrame:
 
 
 def draw_places(items: Iterable[str], seed: int, *purpose: str) -> NDArray[np.int64]:
-    """Two independent uniform numbers in 0..65535 for every item, shape (n, 2)."""
+    """Two independent uniform integers in 0..65535 for each item, shape (n, 2)."""
     raw = b"".join(_digest(item, seed, purpose)[:4] for item in items)
     return np.frombuffer(raw, ">u2").astype(np.int64).reshape(-1, 2)
 

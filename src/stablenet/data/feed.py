@@ -1,4 +1,4 @@
-"""Bringing pixels to the device: all of them at once where they fit, else batch by batch ahead of their use."""
+"""Transfer of pixels to the device: all at once if they fit, else in batches, prefetched."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-_SHARE = 0.5  # of the device's free memory that pixels may take; the rest is for the network
-_CHUNK = 1024  # images copied to the device at a time, so that the host never holds them twice
-_POLL = 0.1  # seconds until a reader that waits looks whether anybody still wants its batches
+_SHARE = 0.5  # of the device's free memory that pixels may use; the rest is for the network
+_CHUNK = 1024  # images copied to the device at a time, so that the host never holds all of them twice
+_POLL = 0.1  # seconds after which a waiting reader checks whether its batches are still needed
 
 
 class Pixels(Protocol):
@@ -29,9 +29,9 @@ class Pixels(Protocol):
 
 
 class Feed(Protocol):
-    """Yields for positions (b,) into the part images on the device, (m, H, W, 3) uint8, and which of them: rows (b,).
+    """Yields, for positions (b,) in the part, images on the device (m, H, W, 3) uint8 and the rows (b,) to use of them.
 
-    No rows means all images in their order.   index_device: where it wants the positions to lie.
+    Rows of None mean all images in order.   index_device: the device on which it expects the positions.
     """
 
     index_device: torch.device
@@ -40,9 +40,9 @@ class Feed(Protocol):
 
 
 class ResidentFeed:
-    """All images of the part lie on the device; what uses a batch picks it from them.
+    """Keeps all images of the part on the device; a batch is selected from them when it is used.
 
-    On the processor the memory map itself is the device's memory: nothing is copied.
+    On the CPU the memory map itself serves as the device's memory: nothing is copied.
     """
 
     def __init__(self, pixels: Pixels, rows: Tensor, device: torch.device) -> None:
@@ -67,7 +67,7 @@ class ResidentFeed:
 
 
 class StreamFeed:
-    """A thread reads batches ahead into pinned memory; a second stream copies them while the device computes."""
+    """Reads batches ahead into pinned memory in a thread; a second stream copies them while the device computes."""
 
     def __init__(self, pixels: Pixels, rows: Tensor, device: torch.device, prefetch: int) -> None:
         self.index_device = torch.device("cpu")
@@ -90,7 +90,7 @@ class StreamFeed:
         return self._pixels.read(rows, out=pinned)
 
     def _copy_ahead(self, ready: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Start the copy of the next batch before handing over this one."""
+        """Start copying the next batch before yielding the current one."""
         stream = torch.cuda.Stream(self._device)
         waiting: tuple[Tensor, torch.cuda.Event] | None = None
         for host in ready:
@@ -105,7 +105,7 @@ class StreamFeed:
             yield self._hand_over(*waiting)
 
     def _hand_over(self, images: Tensor, copied: torch.cuda.Event) -> Tensor:
-        """Let the current stream wait for the copy, and keep the memory until that stream is done with it."""
+        """Make the current stream wait for the copy, and keep the memory until that stream has used it."""
         current = torch.cuda.current_stream(self._device)
         current.wait_event(copied)
         images.record_stream(current)
@@ -113,7 +113,7 @@ class StreamFeed:
 
 
 def fits_on_device(count: int, pixels: Pixels, device: torch.device) -> bool:
-    """Whether `count` images may lie on the device whole. The processor maps the file: always."""
+    """Whether `count` images fit on the device. Always true on the CPU, which maps the file."""
     if device.type == "cpu":
         return True
     if device.type != "cuda":
@@ -124,7 +124,7 @@ def fits_on_device(count: int, pixels: Pixels, device: torch.device) -> bool:
 
 
 def read_ahead(batches: Iterable[Tensor], depth: int) -> Generator[Tensor, None, None]:
-    """The same batches, computed by a thread up to `depth` ahead; its errors are raised here."""
+    """Yield the same batches, computed up to `depth` ahead in a thread; its errors are raised here."""
     ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(maxsize=depth)
     stopped = threading.Event()
 

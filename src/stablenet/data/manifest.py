@@ -1,10 +1,10 @@
-"""A split as one small text file: which image belongs to which part, how that came about, and a hash.
+"""A split as a small text file: which image belongs to which part, how the split was made, and a hash.
 
 PARTS
-    train       what a model learns from
-    validation  held out of the training domains, for choosing a model
-    test        the target: the images the published figures are computed on
-    test_rest   what is left of the target domain; test and test_rest together are the whole target domain
+    train       images a model is trained on
+    validation  held out of the training domains, for model selection
+    test        the target: the images on which the published accuracies are computed
+    test_rest   the rest of the target domain; test and test_rest together are the whole target domain
 Only train and validation may be read before the final evaluation.
 """
 
@@ -37,9 +37,9 @@ _CROP_COLUMNS = ("u", "v")
 class Manifest:
     """A split. The same inputs give the same hash on every machine.
 
-    rows: columns id (str), label (int, into classes), domain (int, into domains), part (one of PARTS), in the
-    order of part, then id; composed sets also have u, v (int, 0..65535), the place of the background crop.
-    notes: what a reader of results must know, for example a class with fewer images than published.
+    rows: columns id (str), label (int, into classes), domain (int, into domains), part (one of PARTS), sorted by part,
+    then id; composed sets also have u, v (int, 0..65535), the position of the background crop.
+    notes: what readers of results need to know, for example a class with fewer images than published.
     """
 
     source: str
@@ -64,33 +64,33 @@ class Manifest:
 
     @property
     def composed(self) -> bool:
-        """Whether the rows name digits to be blended over crops rather than images."""
+        """Whether the rows are digits to be blended over crops rather than images."""
         return "u" in self.rows
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 over the header as sorted JSON, then the rows; notes are for readers and do not count."""
+        """SHA-256 of the header as sorted JSON and the rows; notes are not included."""
         return hashlib.sha256(_dump(self._header()).encode() + self._body()).hexdigest()
 
     def part(self, name: str) -> pd.DataFrame:
-        """The rows of one part, numbered 0..n-1; the number is the index a batch carries."""
+        """The rows of one part, numbered 0..n-1; these numbers are the `index` of a batch."""
         if name not in PARTS:
             raise UserError(unknown_name("part", name, PARTS))
         return self.rows[self.rows["part"] == name].reset_index(drop=True)
 
     def domains_of(self, part: str) -> tuple[int, ...]:
-        """The domains that occur in one part, rising."""
+        """The domains that occur in one part, in ascending order."""
         return tuple(sorted(self.part(part)["domain"].unique().tolist()))
 
     def counts(self, part: str) -> pd.DataFrame:
-        """Images of one part per domain (rows) and class (columns), zeros included."""
+        """Number of images of one part per domain (rows) and class (columns), including zeros."""
         rows = self.part(part)
         table = pd.crosstab(rows["domain"], rows["label"])
         table = table.reindex(index=range(len(self.domains)), columns=range(len(self.classes)), fill_value=0)
         return table.set_axis(self.domains, axis=0).set_axis(self.classes, axis=1)
 
     def save(self, path: Path) -> None:
-        """Write the file in one step: a broken run leaves no half manifest."""
+        """Write the file atomically."""
         header = self._header() | {"notes": list(self.notes), "hash": self.hash}
         text = _dump(header).encode() + b"\n" + self._body()
         try:
@@ -101,7 +101,7 @@ class Manifest:
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
-        """Read a manifest and prove that it is the one that was written."""
+        """Read a manifest and verify its hash."""
         header, body = _read(path)
         rows = _parse_rows(path, body)
         try:
@@ -116,11 +116,11 @@ class Manifest:
                 notes=tuple(header["notes"]),
             )
         except KeyError as error:
-            raise UserError(f"{path} is no manifest: it lacks {error}") from error
+            raise UserError(f"{path} is not a manifest: it lacks {error}") from error
         if manifest.hash != header.get("hash"):
             raise UserError(
-                f"the manifest {path} was changed after it was written (its hash does not fit its rows): "
-                "make it again with `stablenet data split`"
+                f"the manifest {path} was changed after it was written (its hash does not match its rows): "
+                "create it again with `stablenet data split`"
             )
         return manifest
 
@@ -139,7 +139,7 @@ class Manifest:
         lines = ["\t".join(self.rows.columns)]
         lines += ["\t".join(map(str, row)) for row in self.rows.itertuples(index=False, name=None)]
         if any(line.count("\t") != len(self.rows.columns) - 1 or "\n" in line or "\r" in line for line in lines):
-            raise UserError("an image id holds a tab or a line break: rename the file before splitting")
+            raise UserError("an image id contains a tab or a line break: rename the file before splitting")
         return ("\n".join(lines) + "\n").encode()
 
 
@@ -148,16 +148,16 @@ def _dump(value: JSON) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
-    """Header and body of a manifest file, or one sentence on what is wrong with it."""
+    """Header and body of a manifest file."""
     try:
         first, _, body = path.read_bytes().decode().partition("\n")
         header = json.loads(first)
     except OSError as error:
         raise UserError(f"cannot read the manifest {path}: {error.strerror}") from error
     except ValueError as error:
-        raise UserError(f"{path} is no manifest: its first line is not JSON") from error
+        raise UserError(f"{path} is not a manifest: its first line is not JSON") from error
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
-        raise UserError(f"{path} is no manifest of format {_FORMAT}, which this version reads")
+        raise UserError(f"{path} is not a manifest of format {_FORMAT}, the one this version reads")
     return header, body
 
 
@@ -165,13 +165,15 @@ def _parse_rows(path: Path, body: str) -> pd.DataFrame:
     first, *lines = body.removesuffix("\n").split("\n")
     columns = first.split("\t")
     if columns not in ([*_COLUMNS], [*_COLUMNS, *_CROP_COLUMNS]):
-        raise UserError(f"{path} is no manifest: its columns are {columns}, expected {[*_COLUMNS]}")
+        raise UserError(f"{path} is not a manifest: its columns are {columns}, expected {[*_COLUMNS]}")
     cells = [line.split("\t") for line in lines]
     broken = [number for number, row in enumerate(cells, 3) if len(row) != len(columns)]
     if broken:
-        raise UserError(f"line {broken[0]} of the manifest {path} has {len(cells[broken[0] - 3])} cells")
+        raise UserError(
+            f"line {broken[0]} of the manifest {path} has {len(cells[broken[0] - 3])} cells, expected {len(columns)}"
+        )
     rows = pd.DataFrame(cells, columns=columns)
     try:
         return rows.astype({column: "int64" for column in columns if column not in ("id", "part")})
     except ValueError as error:
-        raise UserError(f"{path} is no manifest: a label, domain or place is not a whole number") from error
+        raise UserError(f"{path} is not a manifest: a label, domain or crop position is not a whole number") from error

@@ -1,8 +1,8 @@
-"""The pixel store: images decoded once, memory-mapped from then on.
+"""The pixel store: images that are decoded once and then memory-mapped.
 
 A store is a folder of three files: `pixels.bin` (uint8, N × H × W × 3), `images.parquet` (one row per image) and
-`store.json` (everything else). `stablenet.data.cache` writes them and renames the folder into place when all
-three are whole and on disk; opening proves that they belong together.
+`store.json` (everything else). `stablenet.data.prepare` writes them and renames the folder into place when all three
+are on disk; opening checks that they belong together, and `check_store` that the pixels are unchanged.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import zipfile
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -23,7 +24,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from stablenet.data.table import ImageTable
+from stablenet.data.check import Finding
+from stablenet.data.image_list import ImageList
 from stablenet.errors import UserError
 
 FORMAT = 1
@@ -32,12 +34,12 @@ PIXELS, IMAGES, HEADER = "pixels.bin", "images.parquet", "store.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What `store.json` holds.
+    """The contents of `store.json`.
 
-    size: the side asked for; None when the images kept their own size.
+    size: the requested side; None if the images kept their original size.
     left_out: images that could not be decoded, each {id, stamp, class, domain, reason}.
     duplicates: groups of ids with the same content in more than one domain or class.
-    images_sha256: of `images.parquet`, whose rows carry a CRC-32 of their pixels.
+    images_sha256: of `images.parquet`, whose rows contain a CRC-32 of their pixels.
     """
 
     format: int
@@ -55,7 +57,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is different in a source since its store was made: ids added, gone, and changed in bytes or label."""
+    """Changes in a source since its store was made: ids added, removed, and changed in content or label."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -70,10 +72,10 @@ class Changes:
 
 
 class PixelStore:
-    """Decoded images on disk, read by row number.
+    """Decoded images on disk, accessed by row number.
 
     rows: columns id, label, domain, stamp (size and time, or CRC, of the source file), content (SHA-256 of the
-    source file) and crc (CRC-32 of the pixels); row k describes pixels[k].
+    source file) and crc (CRC-32 of the pixels); row k belongs to pixels[k].
     """
 
     def __init__(self, path: Path, header: Header, rows: pd.DataFrame) -> None:
@@ -83,7 +85,7 @@ class PixelStore:
 
     @classmethod
     def open(cls, path: Path) -> PixelStore:
-        """Open a whole store; a missing, half or foreign one is an error."""
+        """Open a store; raise if it is missing, incomplete or of another format."""
         header = _read_header(path)
         try:
             table = (path / IMAGES).read_bytes()
@@ -91,10 +93,10 @@ class PixelStore:
         except OSError as error:
             raise _damaged(path, f"{error.filename} cannot be read: {error.strerror}") from error
         if hashlib.sha256(table).hexdigest() != header.images_sha256:
-            raise _damaged(path, f"the checksum of {IMAGES} does not fit")
+            raise _damaged(path, f"the checksum of {IMAGES} does not match")
         expected = header.count * header.height * header.width * 3
         if found != expected:
-            raise _damaged(path, f"{PIXELS} has {found} bytes where {expected} belong")
+            raise _damaged(path, f"{PIXELS} has {found} bytes, expected {expected}")
         return cls(path, header, pd.read_parquet(path / IMAGES))
 
     def __len__(self) -> int:
@@ -106,9 +108,9 @@ class PixelStore:
 
     @cached_property
     def pixels(self) -> Tensor:
-        """All images, (N, H, W, 3) uint8; nothing is read from disk before it is touched."""
+        """All images, (N, H, W, 3) uint8, memory-mapped."""
         shape = (self.header.count, self.header.height, self.header.width, 3)
-        # Copy-on-write: torch wants writable memory, and the file must never change.
+        # Copy-on-write: torch requires writable memory, and the file must never change.
         return torch.from_numpy(np.memmap(self.path / PIXELS, np.uint8, mode="c", shape=shape))
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
@@ -116,16 +118,16 @@ class PixelStore:
         return take_rows(self.pixels, indices, out)
 
     def verify(self) -> None:
-        """Compare every image with its checksum; damaged ones are an error that lists them all."""
+        """Compare every image with its checksum; raise an error that lists the damaged ones."""
         pixels = self.pixels.numpy()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = list(pool.map(zlib.crc32, pixels))
         bad = self.rows["id"][np.asarray(found, np.int64) != self.rows["crc"].to_numpy()]
         if len(bad):
-            raise _damaged(self.path, f"{len(bad)} images do not fit their checksums: {', '.join(bad)}")
+            raise _damaged(self.path, f"{len(bad)} images do not match their checksums: {', '.join(bad)}")
 
-    def compare(self, table: ImageTable) -> Changes:
-        """What changed in the source since the store was made, by file stamps, labels and domains."""
+    def compare(self, table: ImageList) -> Changes:
+        """Changes in the source since the store was made, by file stamps, labels and domains."""
         old = _describe(self.rows, self.header.classes, self.header.domains)
         old |= {e["id"]: (e["stamp"], e["class"], e["domain"]) for e in self.header.left_out}
         new = _describe(table.rows.assign(stamp=read_stamps(table)), table.classes, table.domains)
@@ -135,8 +137,8 @@ class PixelStore:
             changed=tuple(sorted(key for key in old.keys() & new.keys() if old[key] != new[key])),
         )
 
-    def check_source(self, table: ImageTable) -> None:
-        """Raise when the source is no longer what was decoded."""
+    def check_source(self, table: ImageList) -> None:
+        """Raise if the source has changed since it was decoded."""
         changes = self.compare(table)
         if changes:
             raise UserError(
@@ -148,21 +150,21 @@ class PixelStore:
 def take_rows(pixels: Tensor, indices: Tensor, out: Tensor | None = None) -> Tensor:
     """pixels[indices] along the first axis, into `out` if given.
 
-    NumPy copies in this thread alone. torch would divide so small a task among all cores, and where these are
-    busy its threads wait for each other longer than the copy takes.
+    NumPy copies in this thread only. torch would divide this small task among all cores, and if they are busy, its
+    threads wait for each other longer than the copy takes.
     """
     if len(indices) and not 0 <= indices.min() <= indices.max() < len(pixels):
-        raise IndexError(f"rows must lie in 0..{len(pixels) - 1}")
+        raise IndexError(f"rows must be in 0..{len(pixels) - 1}")
     if out is None:
         out = torch.empty((len(indices), *pixels.shape[1:]), dtype=pixels.dtype)
     np.take(pixels.numpy(), indices.numpy(), axis=0, out=out.numpy(), mode="clip")  # other modes copy twice
     return out
 
 
-def read_stamps(table: ImageTable) -> list[str]:
+def read_stamps(table: ImageList) -> list[str]:
     """A short text per row that changes with the file: size and CRC in an archive, size and time in a folder.
 
-    A missing file gets "missing": decoding reports it with all others.
+    It is "missing" for a missing file, which decoding will report.
     """
     if table.root.is_dir():
         return [_stamp_file(table.root / path) for path in table.rows["path"]]
@@ -190,18 +192,37 @@ def _read_header(path: Path) -> Header:
     try:
         text = (path / HEADER).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(f"there is no pixel store at {path}: make it with `stablenet data prepare`") from error
+        raise UserError(f"no pixel store at {path}: create it with `stablenet data prepare`") from error
     try:
         values: dict[str, Any] = json.loads(text)
     except ValueError as error:
         raise _damaged(path, f"{HEADER} is not JSON") from error
     if values.get("format") != FORMAT:
-        raise _damaged(path, f"it has format {values.get('format')} where this version reads {FORMAT}")
+        raise _damaged(path, f"it has format {values.get('format')}, but this version reads {FORMAT}")
     missing = sorted({field.name for field in fields(Header)} ^ values.keys())
     if missing:
-        raise _damaged(path, f"{HEADER} lacks or should not have {', '.join(missing)}")
+        raise _damaged(path, f"{HEADER} has missing or unknown fields: {', '.join(missing)}")
     return Header(**values)
 
 
 def _damaged(path: Path, reason: str) -> UserError:
-    return UserError(f"the store {path} cannot be used: {reason}; remove it and run `stablenet data prepare`")
+    return UserError(f"the store {path} cannot be used: {reason}; delete it and run `stablenet data prepare`")
+
+
+def check_store(store: PixelStore, table: ImageList | None = None) -> list[Finding]:
+    """Check every image against its checksum; with the source's image list also that no file has changed."""
+    header = store.header
+    size = f"{header.count:,} images of {header.height} × {header.width}"
+    findings = [_try(store.verify, "every image matches its checksum", size)]
+    if table is not None:
+        detail = f"{len(table.rows):,} images, {len(header.left_out)} of them left out"
+        findings.append(_try(lambda: store.check_source(table), "the source is unchanged", detail))
+    return findings
+
+
+def _try(check: Callable[[], None], name: str, detail: str) -> Finding:
+    try:
+        check()
+    except UserError as error:
+        return Finding(name, False, str(error))
+    return Finding(name, True, detail)

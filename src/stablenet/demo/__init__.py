@@ -1,6 +1,10 @@
-"""ERM beside StableNet on the embedded data, in minutes and without a network, and a page that shows what came out."""
+"""ERM and StableNet on the bundled data in minutes, without a download, and a page that shows what came out.
 
-from stablenet.demo.run import Demo, run_demo
-from stablenet.demo.train import DemoSettings
+In reading order: `run_demo` (the whole demo), `demo_runs` (its training runs), `demo_findings` (figures and the
+sentence made from them) and `demo_charts`.
+"""
+
+from stablenet.demo.demo_runs import DemoSettings
+from stablenet.demo.run_demo import Demo, run_demo
 
 __all__ = ["Demo", "DemoSettings", "run_demo"]

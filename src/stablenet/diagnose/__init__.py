@@ -1,8 +1,12 @@
-"""Is there context in this data that predicts the label, and could sample weights do something about it?"""
+"""Is there context in this data that predicts the label, and could sample weights do something about it?
 
-from stablenet.diagnose.findings import Diagnosis
+In reading order: `subject` (what is diagnosed), `shallow` (features that show the context), `measure` (what they
+predict, and what weights could remove), `verdict` (the answer), `images` and `tables` (a whole diagnosis of each kind)
+and `diagnosis_page`.
+"""
+
 from stablenet.diagnose.images import diagnose_images
 from stablenet.diagnose.tables import diagnose_table
-from stablenet.diagnose.verdict import Verdict
+from stablenet.diagnose.verdict import Diagnosis, Verdict
 
 __all__ = ["Diagnosis", "Verdict", "diagnose_images", "diagnose_table"]

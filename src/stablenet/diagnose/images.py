@@ -1,4 +1,7 @@
-"""A diagnosis of images: read once, look at shallow features, weigh, judge. Nothing is trained."""
+"""A diagnosis of images: read once, measure shallow features, weigh, judge. Nothing is trained.
+
+The weights are those that a run kept, or are solved as training with the preset `recommended` solves them.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from stablenet.diagnose import bank
-from stablenet.diagnose.backbone import ShallowStages
-from stablenet.diagnose.collect import Collected, Extract, choose_images, collect
-from stablenet.diagnose.context import study_context
-from stablenet.diagnose.findings import Diagnosis
-from stablenet.diagnose.subject import Subject
-from stablenet.diagnose.telling import measure_telling, one_hot, principal_axes
-from stablenet.diagnose.verdict import HAND_MADE, NETWORK, Bars, judge_images
-from stablenet.diagnose.weigh import weigh_labels
+from stablenet.diagnose import shallow
+from stablenet.diagnose.measure import (
+    Trade,
+    effective_share,
+    measure_explained,
+    one_hot,
+    share_left,
+    study_context,
+    weigh_labels,
+)
+from stablenet.diagnose.shallow import ShallowStages
+from stablenet.diagnose.subject import Collected, Extract, Subject, choose_images, extract_features
+from stablenet.diagnose.verdict import HAND_MADE, NETWORK, Bars, Diagnosis, judge_images
 from stablenet.errors import UserError
+from stablenet.weighting import recommended
 
 Report = Callable[[str, int, int], None]  # what is done, how many, of how many
 BANK_SIDE = 64  # statistics of colour and texture change little above this
@@ -46,16 +55,18 @@ def diagnose_images(subject: Subject, choices: ImageChoices, report: Report | No
     extract, side, features = _choose_features(choices, subject.side)
     bars = NETWORK if choices.backbone else HAND_MADE
     chosen = choose_images(subject, choices.limit, choices.seed)
-    found = collect(chosen, extract, side, _bind(report, "reading images"))
-    return _judge(found, features, bars, report)
+    found = extract_features(chosen, extract, side, _bind(report, "reading images"))
+    return _judge(found, features, bars, choices, report)
 
 
-def _judge(found: Collected, features: str, bars: Bars, report: Report | None) -> Diagnosis:
+def _judge(found: Collected, features: str, bars: Bars, choices: ImageChoices, report: Report | None) -> Diagnosis:
     subject = found.subject
     codes = torch.from_numpy(subject.y)
     y = codes.unique(return_inverse=True)[1]
-    whole, border = (measure_telling(z, one_hot(codes)) for z in (found.whole, found.border))
-    trades, weights = weigh_labels(principal_axes(found.whole), y, _bind(report, "solving weights"))
+    whole, border = (measure_explained(z, one_hot(codes)) for z in (found.whole, found.border))
+    trades, weights, origin = _weigh(found, y, choices)
+    if report is not None:
+        report("weights", 1, 1)
     context = None
     if subject.context is not None:
         context = study_context(subject.contexts, torch.from_numpy(subject.context), y, found.whole, weights)
@@ -68,6 +79,7 @@ def _judge(found: Collected, features: str, bars: Bars, report: Report | None) -
         border=border,
         trades=tuple(trades),
         weights=weights,
+        weights_from=origin,
         context=context,
         thumbnails=found.thumbnails,
         notes=subject.notes,
@@ -76,11 +88,23 @@ def _judge(found: Collected, features: str, bars: Bars, report: Report | None) -
     )
 
 
+def _weigh(found: Collected, y: Tensor, choices: ImageChoices) -> tuple[list[Trade], Tensor, str]:
+    """The way to the weights, the weights (n,), and where they come from."""
+    subject, pretrained = found.subject, bool(choices.backbone)
+    if subject.weights is None:
+        trades, weights = weigh_labels(found.whole, y, pretrained=pretrained, seed=choices.seed)
+        kind = "pretrained network" if pretrained else "network trained from scratch"
+        return trades, weights, f"{subject.weights_note}solved with the preset `{recommended.NAME}` for a {kind}"
+    weights = torch.from_numpy(subject.weights)
+    left = None if subject.dependence is None else share_left(*subject.dependence)
+    return [Trade(1.0, left, effective_share(weights))], weights, subject.weights_note
+
+
 def _choose_features(choices: ImageChoices, own_side: int | None) -> tuple[Extract, int, str]:
     if choices.backbone:
         stages = ShallowStages(choices.backbone, choices.pretrained, choices.root)
         return stages, NETWORK_SIDE, stages.description
-    return bank.extract_bank, min(own_side or BANK_SIDE, BANK_SIDE), bank.DESCRIPTION
+    return shallow.extract_bank, min(own_side or BANK_SIDE, BANK_SIDE), shallow.DESCRIPTION
 
 
 def _bind(report: Report | None, what: str) -> Callable[[int, int], None] | None:

@@ -1,8 +1,10 @@
-"""What is diagnosed: images with labels and perhaps a context, from a folder, a listing or a named source."""
+"""Labelled images to diagnose, from a folder, an image list, a named source or a run, and their features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,17 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
+from stablenet.algorithms.stablenet import read_dependence
 from stablenet.data.decode import decode
+from stablenet.data.image_list import ComposedList, ImageList, make_image_table
+from stablenet.data.loader import PartSamples, render_part
 from stablenet.data.manifest import Manifest
-from stablenet.data.pipeline import render_part
-from stablenet.data.settings import split_table
 from stablenet.data.sources import SOURCES, folder, read_source
-from stablenet.data.sources.tree import find_tree
-from stablenet.data.table import ComposedTable, ImageTable, make_image_table
+from stablenet.data.sources.folder import find_tree
+from stablenet.data.splits import split_table
+from stablenet.engine.run import Run
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
 
@@ -32,6 +37,8 @@ class Subject:
 
     y: (n,) int64, into classes.   context: (n,) int64, into contexts, or None.
     load: a position in 0 … n−1 and a side s to an image (s, s, 3).   side: of the images, where it is one for all.
+    weights: (n,) that a run trained with, None where there are none.   dependence: before and after these weights, by
+        the run's records.   weights_note: where the weights come from, or why there are none.
     """
 
     name: str
@@ -42,6 +49,9 @@ class Subject:
     load: Callable[[int, int], Picture]
     side: int | None = None
     notes: tuple[str, ...] = ()
+    weights: NDArray[np.float32] | None = None
+    dependence: tuple[float, float] | None = None
+    weights_note: str = ""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -49,11 +59,13 @@ class Subject:
     def take(self, positions: NDArray[np.int64], *notes: str) -> Subject:
         """The images at these positions alone."""
         context = None if self.context is None else self.context[positions]
+        weights = None if self.weights is None else self.weights[positions]
         load = self.load
         return replace(
             self,
             y=self.y[positions],
             context=context,
+            weights=weights,
             load=lambda position, side: load(int(positions[position]), side),
             notes=(*self.notes, *notes),
         )
@@ -67,7 +79,7 @@ def open_place(place: Path, label: str, context: str | None) -> Subject:
         raise UserError("a folder names its context itself, as domain/class/image: leave --context out")
     if _depth(place) == 1:
         return from_table(_read_classes(place), named=False)
-    return from_table(folder.read(place), named=True)
+    return from_table(folder.read_folder(place), named=True)
 
 
 def open_source(name: str, root: Path | None, manifest: Path | None, setting: str, given: Mapping[str, Any]) -> Subject:
@@ -80,11 +92,24 @@ def open_source(name: str, root: Path | None, manifest: Path | None, setting: st
         split = split_table(table, setting, seed, **{key: value for key, value in given.items() if key != "seed"})
     else:
         split = None
-    if isinstance(table, ComposedTable):
+    if isinstance(table, ComposedList):
         if split is None:
             raise UserError(f"{name} is blended by a setting: add --setting adversarial --set ratio=0.9, or --manifest")
-        return _from_composed(table, split)
+        return _from_samples(render_part(table, split, "train"), split, table.name)
     return from_table(table if split is None else _take_training(table, split), named=True)
+
+
+def open_run(run: Run, root: Path | None) -> Subject:
+    """The training part of a run, with the weights that the run kept.   root: where its source lies."""
+    samples = run.open_part("train", root)
+    subject = _from_samples(samples, run.manifest, run.path.name)
+    if not run.folder.weights.exists():
+        lacking = "kept none" if run.keeps_weights else f"had none ({run.config.method.name})"
+        return replace(subject, weights_note=f"the run {lacking}; ")
+    # Images that could not be read when the source was prepared have a row in the table, but no pixels.
+    weights = run.weights()["weight"].to_numpy(np.float32)[samples.index.numpy()]
+    note = f"those that entered the loss of {run.path.name} in its last epoch, read from {run.folder.weights.name}"
+    return replace(subject, weights=weights, dependence=read_dependence(run.records), weights_note=note)
 
 
 def is_source(name: str) -> bool:
@@ -92,8 +117,8 @@ def is_source(name: str) -> bool:
     return name in list(SOURCES) and (bool(SOURCES[name].counts) or not SOURCES[name].needs_root)
 
 
-def from_table(table: ImageTable, named: bool) -> Subject:
-    """named: whether the table's domains are contexts; one alone tells nothing."""
+def from_table(table: ImageList, named: bool) -> Subject:
+    """named: whether the table's domains are contexts; one alone says nothing."""
     paths = table.rows["path"].tolist()
     known = named and table.rows["domain"].nunique() > 1
     return Subject(
@@ -107,28 +132,28 @@ def from_table(table: ImageTable, named: bool) -> Subject:
     )
 
 
-def _from_composed(table: ComposedTable, manifest: Manifest) -> Subject:
-    samples = render_part(table, manifest, "train")
+def _from_samples(samples: PartSamples, manifest: Manifest, name: str) -> Subject:
+    known = len(samples.domain.unique()) > 1
 
     def load(position: int, side: int) -> Picture:
         image = samples.pixels.read(samples.row[position : position + 1])[0].numpy()
-        if image.shape[0] == side:
+        if image.shape[:2] == (side, side):
             return image
         return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
 
     return Subject(
-        name=table.name,
+        name=name,
         classes=manifest.classes,
-        contexts=manifest.domains,
+        contexts=manifest.domains if known else (),
         y=samples.y.numpy(),
-        context=samples.domain.numpy(),
+        context=samples.domain.numpy() if known else None,
         load=load,
         side=samples.pixels.read(torch.zeros(1, dtype=torch.int64)).shape[1],
         notes=manifest.notes,
     )
 
 
-def _take_training(table: ImageTable, manifest: Manifest) -> ImageTable:
+def _take_training(table: ImageList, manifest: Manifest) -> ImageList:
     rows = manifest.part("train")[["id", "label", "domain"]]
     joined = rows.merge(table.rows[["id", "path"]], on="id", how="left")
     if joined["path"].isna().any():
@@ -147,7 +172,7 @@ def _depth(place: Path) -> int:
     return images[0].count("/")
 
 
-def _read_classes(place: Path) -> ImageTable:
+def _read_classes(place: Path) -> ImageList:
     tree = find_tree(place, "folder", lambda _, names: bool(names), "class/image")
     stray = [image for image in tree.images if image.count("/") != 1]
     if stray:
@@ -160,7 +185,7 @@ def _read_classes(place: Path) -> ImageTable:
     return make_image_table("folder", tree.root, classes, ["all"], records)
 
 
-def _read_listing(place: Path, label: str, context: str | None) -> ImageTable:
+def _read_listing(place: Path, label: str, context: str | None) -> ImageList:
     """A CSV table of images, with columns of the user's own names."""
     rows = pd.read_csv(place, dtype=str, keep_default_na=False)
     for name in ("path", label, *([context] if context else [])):
@@ -177,3 +202,87 @@ def _read_listing(place: Path, label: str, context: str | None) -> ImageTable:
 
 def _contexts(rows: pd.DataFrame, context: str | None) -> Sequence[str]:
     return rows[context].tolist() if context else ["all"] * len(rows)
+
+
+Extract = Callable[[Tensor], tuple[Tensor, Tensor]]
+Progress = Callable[[int, int], None]
+IMAGES_AT_ONCE = 64
+THUMBNAIL = 64
+FEWEST_OF_CLASS = 10  # below that no share of a class can be measured
+FEWEST = 50  # images, or rows of a table
+MOST_UNREADABLE = 0.1
+
+
+@dataclass(frozen=True)
+class Collected:
+    """subject: the images that could be read.   whole, border: (n, m) features.   thumbnails: (n, t, t, 3) uint8."""
+
+    subject: Subject
+    whole: Tensor
+    border: Tensor
+    thumbnails: Tensor
+
+
+def choose_images(subject: Subject, limit: int, seed: int) -> Subject:
+    """At most `limit` images, drawn at random, of the classes that have enough; notes say what was left out."""
+    if len(subject) > limit:
+        drawn = np.sort(np.random.default_rng(seed).permutation(len(subject))[:limit])
+        subject = subject.take(drawn, f"{limit:,} of {len(subject):,} images, drawn at random")
+    counts = np.bincount(subject.y, minlength=len(subject.classes))
+    rare = [name for name, count in zip(subject.classes, counts, strict=True) if 0 < count < FEWEST_OF_CLASS]
+    if rare:
+        kept = np.flatnonzero(counts[subject.y] >= FEWEST_OF_CLASS)
+        subject = subject.take(kept, f"left out, with fewer than {FEWEST_OF_CLASS} images: {', '.join(rare)}")
+    if len(np.unique(subject.y)) < 2 or len(subject) < FEWEST:
+        raise UserError(
+            f"{subject.name} has {len(subject)} images in {len(np.unique(subject.y))} classes of at least "
+            f"{FEWEST_OF_CLASS}: at least {FEWEST} images in two classes are needed"
+        )
+    return subject
+
+
+def extract_features(subject: Subject, extract: Extract, side: int, progress: Progress | None = None) -> Collected:
+    """Read every image once, with all cores.   side: what `extract` is to see, (b, side, side, 3)."""
+    wholes, borders, thumbnails, read = [], [], [], []
+    for start, pictures in _read_batches(subject, side):
+        good = [number for number, picture in enumerate(pictures) if picture is not None]
+        read += [start + number for number in good]
+        if good:
+            pixels = torch.from_numpy(np.stack([picture for picture in pictures if picture is not None]))
+            whole, border = extract(pixels)
+            wholes.append(whole)
+            borders.append(border)
+            thumbnails.append(_shrink(pixels))
+        if progress is not None:
+            progress(start + len(pictures), len(subject))
+    subject = _keep_readable(subject, np.array(read, dtype=np.int64))
+    return Collected(subject, torch.cat(wholes), torch.cat(borders), torch.cat(thumbnails))
+
+
+def _read_batches(subject: Subject, side: int) -> Iterator[tuple[int, list[Picture | None]]]:
+    def load(position: int) -> Picture | None:
+        try:
+            return subject.load(position, side)
+        except MemoryError:
+            raise
+        except Exception:  # decoders raise whatever they like on broken bytes; such images are counted and reported
+            return None
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for start in range(0, len(subject), IMAGES_AT_ONCE):
+            yield start, list(pool.map(load, range(start, min(start + IMAGES_AT_ONCE, len(subject)))))
+
+
+def _keep_readable(subject: Subject, read: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Subject:
+    lost = len(subject) - len(read)
+    if lost > MOST_UNREADABLE * len(subject):
+        raise UserError(f"{lost} of {len(subject)} images of {subject.name} cannot be read: look at the files first")
+    return subject.take(read, f"{lost} images could not be read") if lost else subject
+
+
+def _shrink(pixels: Tensor) -> Tensor:
+    side = pixels.shape[1]
+    if side <= THUMBNAIL:
+        return pixels
+    maps = torch.nn.functional.interpolate(pixels.permute(0, 3, 1, 2).float(), (THUMBNAIL, THUMBNAIL), mode="area")
+    return maps.permute(0, 2, 3, 1).round().to(torch.uint8)

@@ -1,4 +1,4 @@
-"""A diagnosis of a table: which columns depend on the label and on each other, and what weights could undo.
+"""A diagnosis of a table: which columns depend on the label and on each other, and what weights could remove.
 
 In a table every column may be a cause, so the weights are those of `stablenet table fit`: they make the columns
 independent of each other, not of the label.
@@ -14,30 +14,37 @@ import numpy as np
 import pandas as pd
 import torch
 
-from stablenet.diagnose.context import ContextFindings, study_context
-from stablenet.diagnose.findings import Column, Diagnosis, Pair
-from stablenet.diagnose.telling import measure_telling, one_hot
-from stablenet.diagnose.verdict import SIGNIFICANT, judge_table
-from stablenet.diagnose.weigh import PENALTIES, Trade, share_effective
+from stablenet.diagnose.measure import (
+    STRENGTHS,
+    ContextFindings,
+    Trade,
+    effective_share,
+    measure_explained,
+    one_hot,
+    share_left,
+    study_context,
+)
+from stablenet.diagnose.subject import FEWEST
+from stablenet.diagnose.verdict import SIGNIFICANT, ColumnFinding, Diagnosis, Pair, judge_table
 from stablenet.errors import UserError
 from stablenet.independence import independence_test, pairwise_independence_test
 from stablenet.registry import unknown_name
-from stablenet.tables.base import MAX_CORRELATION
-from stablenet.tables.encode import Array, Encoding, encode, learn_encoding, read_table
-from stablenet.tables.estimators import StableClassifier
-from stablenet.tables.functions import FunctionSettings, draw_functions, prepare_statistic
-from stablenet.tables.report import guess_task
-from stablenet.tables.weights import SolveSettings, solve_table
+from stablenet.tabular.encode import Array, Encoding, encode, learn_encoding, read_table
+from stablenet.tabular.estimator import MAX_CORRELATION
+from stablenet.tabular.estimators import StableClassifier
+from stablenet.tabular.fit import guess_task
+from stablenet.tabular.functions import FunctionSettings, draw_functions, prepare_statistic
+from stablenet.tabular.solve import SolveSettings, solve_table
 
 FIFTHS = ("lowest fifth", "second fifth", "middle fifth", "fourth fifth", "highest fifth")
 ROWS_TESTED = 5000  # of a large table, for the tests of single columns and pairs
-STRONG_PAIR = 0.1  # weaker dependence of two columns is nothing to undo
+STRONG_PAIR = 0.1  # weaker dependence of two columns need not be removed
 MOST_SHOWN = 30
-FEWEST = 50
+WEIGHTS_FROM = "solved as `stablenet table fit` solves them"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableChoices:
+class TableQuestion:
     """label: the column to predict.   context: a column that names the context.   leave_out: columns not looked at."""
 
     label: str
@@ -48,7 +55,7 @@ class TableChoices:
 
 def diagnose_table(
     frame: pd.DataFrame,
-    choices: TableChoices,
+    choices: TableQuestion,
     name: str = "table",
     report: Callable[[str, int, int], None] | None = None,
 ) -> Diagnosis:
@@ -66,9 +73,10 @@ def diagnose_table(
         classes=classes,
         y=y,
         features=f"the {x.shape[1]} columns of the table",
-        whole=measure_telling(torch.from_numpy(design), one_hot(y)),
+        whole=measure_explained(torch.from_numpy(design), one_hot(y)),
         trades=tuple(trades),
         weights=weights,
+        weights_from=WEIGHTS_FROM,
         context=context,
         columns=tuple(columns),
         pairs=tuple(pairs),
@@ -78,7 +86,7 @@ def diagnose_table(
     )
 
 
-def _split(frame: pd.DataFrame, choices: TableChoices) -> tuple[pd.DataFrame, Array, tuple[str, ...], list[str]]:
+def _split(frame: pd.DataFrame, choices: TableQuestion) -> tuple[pd.DataFrame, Array, tuple[str, ...], list[str]]:
     named = [choices.label, *([choices.context] if choices.context else []), *choices.leave_out]
     for column in named:
         if column not in frame.columns:
@@ -88,7 +96,7 @@ def _split(frame: pd.DataFrame, choices: TableChoices) -> tuple[pd.DataFrame, Ar
         raise UserError(f"missing values in {', '.join(map(str, gaps))}: fill them, or --leave-out those columns")
     x = frame.drop(columns=named)
     if x.shape[1] < 2 or len(frame) < FEWEST:
-        raise UserError(f"the table has {len(frame)} rows and {x.shape[1]} columns to look at: 50 and 2 are needed")
+        raise UserError(f"the table has {len(frame)} rows and {x.shape[1]} columns: at least {FEWEST} and 2 are needed")
     return (x, *_read_label(frame[choices.label]))
 
 
@@ -118,13 +126,14 @@ def _weigh(
     functions = draw_functions(encoding, FunctionSettings(seed=seed))
     statistic = prepare_statistic(design, encoding, functions, ones, MAX_CORRELATION)
     before = float(statistic.value_and_gradient(torch.from_numpy(ones))[0])
-    trades, weights = [], torch.from_numpy(ones)
-    for number, penalty in enumerate(PENALTIES):
-        weights = torch.from_numpy(solve_table(statistic, ones, SolveSettings(penalty=penalty)))
-        after = float(statistic.value_and_gradient(weights)[0])
-        trades.append(Trade(penalty, after / before if before > 0 else 1.0, share_effective(weights)))
-        if report is not None:
-            report("solving weights", number + 1, len(PENALTIES))
+    weights = torch.from_numpy(solve_table(statistic, ones, SolveSettings()))
+    trades = []
+    for strength in STRENGTHS:
+        part = 1 + strength * (weights - 1)
+        after = float(statistic.value_and_gradient(part)[0])
+        trades.append(Trade(strength, share_left(before, after), effective_share(part)))
+    if report is not None:
+        report("solving weights", 1, 1)
     return trades, weights
 
 
@@ -146,20 +155,21 @@ def _draw_rows(count: int, seed: int) -> Array:
     return np.random.default_rng(seed).permutation(count)[:ROWS_TESTED]
 
 
-def _test_columns(numbers: Array, encoding: Encoding, y: torch.Tensor, seed: int) -> list[Column]:
+def _test_columns(numbers: Array, encoding: Encoding, y: torch.Tensor, seed: int) -> list[ColumnFinding]:
     rows = _draw_rows(len(numbers), seed)
     labels = one_hot(y)[rows]
     labels = labels[:, labels.sum(0) > 0]
     result = independence_test(numbers[rows], labels, method="asymptotic", adjustment="holm")
     strengths, p_values = result.strength.amax(1).tolist(), result.p_value.amin(1).tolist()
     found = [
-        Column(block.name, strength, p) for block, strength, p in zip(encoding.blocks, strengths, p_values, strict=True)
+        ColumnFinding(block.name, strength, p)
+        for block, strength, p in zip(encoding.blocks, strengths, p_values, strict=True)
     ]
     return sorted(found, key=lambda column: -column.strength)[:MOST_SHOWN]
 
 
 def _test_pairs(numbers: Array, encoding: Encoding, seed: int) -> tuple[list[Pair], int]:
-    """Pairs that plainly depend on each other, strongest first, and the number of all pairs."""
+    """Pairs that clearly depend on each other, strongest first, and the number of all pairs."""
     result = pairwise_independence_test(numbers[_draw_rows(len(numbers), seed)])
     names = [block.name for block in encoding.blocks]
     pairs = [
@@ -172,7 +182,7 @@ def _test_pairs(numbers: Array, encoding: Encoding, seed: int) -> tuple[list[Pai
 
 
 def _study(
-    frame: pd.DataFrame, choices: TableChoices, y: torch.Tensor, design: Array, weights: torch.Tensor
+    frame: pd.DataFrame, choices: TableQuestion, y: torch.Tensor, design: Array, weights: torch.Tensor
 ) -> ContextFindings | None:
     if choices.context is None:
         return None

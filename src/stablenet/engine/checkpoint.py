@@ -1,11 +1,16 @@
-"""Tensors and JSON in one safetensors file, put in place in one step. No pickle is ever written or read."""
+"""Tensors and JSON in one safetensors file, written atomically. Pickle is never written or read.
+
+A separate thread writes checkpoints and models, so that training does not wait for the disk.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,75 @@ from torch import Tensor
 from stablenet.errors import UserError
 from stablenet.files import write_whole
 
+WAITING = 2  # files that may be queued, so that a slow disk does not fill the memory with copies
+
+
+class Writer:
+    """Runs tasks in order, in a thread. An error is raised at the next call, and the tasks queued after it are skipped.
+
+    If the process is killed, unwritten files are lost: earlier files are complete, and a run can resume from them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._tasks: queue.Queue[Callable[[], None] | None] = queue.Queue(WAITING)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="stablenet-writer", daemon=True)
+        self._thread.start()
+
+    def save(self, path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Write the tensors' current values, with plain values that must not change afterwards."""
+        copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        copied = torch.cuda.Event() if self._stream is not None else None
+        if copied is not None:
+            copied.record()
+        self.do(lambda: self._save(path, copies, meta, copied))
+
+    def do(self, task: Callable[[], None]) -> None:
+        self._raise()
+        self._tasks.put(task)
+
+    def wait(self) -> None:
+        """Wait until all tasks are done."""
+        self._tasks.join()
+        self._raise()
+
+    def close(self) -> None:
+        """Finish all tasks and end the thread; call it once, also after errors."""
+        self._tasks.put(None)
+        self._thread.join()
+        self._raise()
+
+    def _save(
+        self, path: Path, copies: dict[str, Tensor], meta: Mapping[str, Any], copied: torch.cuda.Event | None
+    ) -> None:
+        if self._stream is None:
+            save_tensors(path, copies, meta)
+            return
+        with torch.cuda.stream(self._stream):  # concurrently with training
+            assert copied is not None
+            self._stream.wait_event(copied)
+            save_tensors(path, copies, meta)
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            try:
+                if task is None:
+                    return
+                if self._error is None:
+                    task()
+            except BaseException as error:
+                self._error = error
+            finally:
+                self._tasks.task_done()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+
 FORMAT = 1
 _META = "stablenet"
 
@@ -22,7 +96,7 @@ _META = "stablenet"
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors with the JSON `meta` in the file's header."""
     text = json.dumps({"format": FORMAT, **meta}, allow_nan=False)
-    # Clones, because safetensors refuses tensors that share memory, and tied weights do.
+    # Copies, because safetensors rejects tensors that share memory, as tied weights do.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     write_whole(path, lambda partial: _write_file(partial, copies, {_META: text}))
 
@@ -33,15 +107,15 @@ def _write_file(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) 
 
     try:
         save_file(tensors, path, metadata=header)
-    except SafetensorError as error:  # which tells the system's error number, such as a full disk's, in words alone
-        told = re.search(r"\(os error (\d+)\)", str(error))
-        if told is None:
+    except SafetensorError as error:  # contains the system's error number, such as a full disk's, only in its text
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        if found is None:
             raise
-        raise OSError(int(told[1]), os.strerror(int(told[1])), str(path)) from error
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and meta of a file written by `save_tensors`."""
+    """Read the tensors and meta of a file written by `save_tensors`."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -49,17 +123,17 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
-        raise UserError(f"there is no {path}") from error
+        raise UserError(f"{path} does not exist") from error
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
     meta: dict[str, Any] = json.loads(header.get(_META, "{}"))
     if meta.get("format") != FORMAT:
-        raise UserError(f"{path} has format {meta.get('format')} where this version reads {FORMAT}")
+        raise UserError(f"{path} has format {meta.get('format')}, but this version reads {FORMAT}")
     return tensors, meta
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimiser's state as tensors by name, and the rest as plain values."""
+    """An optimiser's state as named tensors, and the rest as plain values."""
     state = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
     rest: dict[str, dict[str, Any]] = {}
@@ -82,7 +156,7 @@ def restore_optimizer(
         if key.startswith(f"{prefix}/"):
             number, name = key.removeprefix(f"{prefix}/").split("/")
             state[int(number)][name] = tensor
-    # Fused or not is a matter of this device; saved groups know that of the one they were saved on.
+    # Whether to fuse depends on this device, not on the one on which the groups were saved.
     groups = [
         {**saved, **({"fused": own["fused"]} if "fused" in own else {})}
         for saved, own in zip(meta["groups"], optimizer.param_groups, strict=True)
@@ -91,10 +165,10 @@ def restore_optimizer(
     for parameter, values in optimizer.state.items():
         for name, value in values.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
-                # Files hold plain rows; fused optimisers want the parameter's own layout, such as channels-last.
+                # Files are contiguous; fused optimisers need the parameter's memory format, such as channels-last.
                 values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def take(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors below a prefix, without it."""
+    """The tensors whose names start with a prefix, with the prefix removed."""
     return {key.removeprefix(f"{prefix}/"): t for key, t in tensors.items() if key.startswith(f"{prefix}/")}

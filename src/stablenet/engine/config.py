@@ -1,13 +1,24 @@
-"""What a run computes: data, model, method, training. Two runs with equal configs give equal records."""
+"""Configuration of a run: data, model, method, training. Two runs with equal configs give equal records.
+
+In order: the config's fields; the recipes (`recipes.toml`: every experiment of the paper by name); and how a recipe, a
+TOML file and single settings are combined into one config, each overriding the one before.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
+from stablenet.errors import UserError
+from stablenet.registry import unknown_name
 from stablenet.values import (
     Count,
     NonNegative,
@@ -17,6 +28,7 @@ from stablenet.values import (
     ShareBelowOne,
     Whole,
     check_fields,
+    convert,
     read_fields,
     require,
 )
@@ -25,16 +37,16 @@ Rate = Literal["constant", "steps", "cosine"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
 Averages = Literal["none", "swad"]
-HASH_DIGITS = 12  # of the hash in a run folder's name
+HASH_DIGITS = 12  # of the hash in the name of a run folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """source, setting, parameters: as `stablenet data split` takes them.   split_seed: None takes the run's seed.
-    manifest: a file made by `stablenet data split`, in place of source, setting, parameters and split_seed.
-    store_size: side of the stored squares; None keeps the images' own size.   image_size: what the network sees.
-    augment: crop, flip and colours on training images.   augmentation: fields of `AugmentSettings` that differ.
-    mean, std: channel statistics images are normalised with.
+    """source, setting, parameters: as in `stablenet data split`.   split_seed: None for the run's seed.
+    manifest: a file made by `stablenet data split`, instead of source, setting, parameters and split_seed.
+    store_size: side of the stored square images; None keeps their size.   image_size: input size of the network.
+    augment: crop, flip and colour jitter for training images.   augmentation: overrides for `AugmentSettings`.
+    mean, std: channel statistics for normalization.
     """
 
     source: PlainName = "embedded"
@@ -55,7 +67,7 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """name, pretrained, parameters: as `stablenet.models.build_network` takes them."""
+    """name, pretrained, parameters: as in `stablenet.models.build_network`."""
 
     name: str = "paper-cnn"
     pretrained: str = ""
@@ -67,7 +79,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    """name: of `stablenet list`.   parameters: the method's own settings."""
+    """name: see `stablenet list`.   parameters: the method's settings."""
 
     name: PlainName = "erm"
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -78,9 +90,9 @@ class MethodConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SwadConfig:
-    """Used with averaging="swad".   every: steps between two looks at the source validation loss.
-    n_converge: looks without a smaller loss after which the window opens.   n_tolerance: looks beyond the threshold
-    that end it.   tolerance_ratio: how far the threshold lies above the loss at the start, as a share of it.
+    """Used with averaging="swad".   every: steps between evaluations of the source validation loss.
+    n_converge: evaluations without a smaller loss after which the window opens.   n_tolerance: evaluations above the
+    threshold that end it.   tolerance_ratio: how far the threshold is above the loss at the start, relative to it.
     """
 
     every: Count = 100  # its paper, for PACS; 50 for VLCS
@@ -96,12 +108,12 @@ class SwadConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """batch_size: of all processes together.   max_steps: stop there, even inside an epoch.
+    """batch_size: over all processes.   max_steps: stop there, even within an epoch.
     schedule: constant; steps (times `decay` at the `milestones`, epochs from 0); cosine (to zero, over all steps).
-    precision: auto is bf16 on a GPU, else 32.   balance_domains: every batch has equally many of every domain.
-    drop_last: leave out a short last batch; shapes then stay the same, which graphs of a network's passes need.
-    log_every: steps between two step records.   sync_batchnorm: one statistic over all GPUs.
-    averaging: swad also keeps a model of averaged weights, beside any method.   swad: how.
+    precision: auto is bf16 on a GPU, else 32.   balance_domains: equally many samples of every domain in a batch.
+    drop_last: drop an incomplete last batch, so that shapes stay the same, as required for graphed network passes.
+    log_every: steps between step records.   sync_batchnorm: share statistics between GPUs.
+    averaging: swad additionally keeps a model with averaged weights, for any method.   swad: its settings.
     """
 
     epochs: Count = 30
@@ -125,13 +137,13 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require(list(self.milestones) == sorted(self.milestones), "milestones", "rising", self.milestones)
+        require(list(self.milestones) == sorted(self.milestones), "milestones", "increasing", self.milestones)
         require(not self.nesterov or self.momentum > 0, "nesterov", "false without momentum", True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """One run. label: how people call it; it is no part of the hash."""
+    """Configuration of one run. label: a readable name; not part of the hash."""
 
     label: PlainName = ""
     seed: Seed = 0
@@ -149,18 +161,18 @@ class RunConfig:
         return f"{self.label or self.data.source}-{self.method.name}-seed{self.seed}"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The config as JSON values."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
 
 def read_config(values: Mapping[str, Any]) -> RunConfig:
-    """A config from plain values; unknown names and wrong types are named."""
+    """Build a config from plain values; unknown names and wrong types raise errors that name them."""
     return read_fields(RunConfig, values)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values, `over` winning; tables are joined, everything else replaced."""
+    """Merge nested values, with precedence for `over`; tables are merged, everything else is replaced."""
     joined = dict(base)
     for name, value in over.items():
         old = joined.get(name)
@@ -169,7 +181,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hash_values(values: Mapping[str, Any]) -> str:
-    """SHA-256 over the canonical JSON of plain values."""
+    """SHA-256 of the canonical JSON of plain values."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -188,3 +200,106 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") ->
 
 def _show(values: Mapping[str, Any], name: str) -> str:
     return json.dumps(values[name]) if name in values else "(nothing)"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """values: of the config.   methods: method -> values that differ in its own paper or code.
+    notes: choices made where the paper is silent.
+    """
+
+    name: str
+    title: str
+    values: Mapping[str, Any]
+    methods: Mapping[str, Mapping[str, Any]]
+    notes: tuple[str, ...]
+
+
+def find_recipe(name: str) -> Recipe:
+    recipes = list_recipes()
+    if name not in recipes:
+        raise UserError(unknown_name("recipe", name, recipes))
+    return recipes[name]
+
+
+@cache
+def list_recipes() -> dict[str, Recipe]:
+    """All recipes by name, in the order of the file."""
+    table = tomllib.loads(files("stablenet.engine").joinpath("recipes.toml").read_text(encoding="utf-8"))
+    recipes: dict[str, Recipe] = {}
+    for family in table["family"]:
+        for recipe in _expand(family, table["base"][family["base"]]):
+            if recipe.name in recipes:
+                raise ValueError(f"the recipe {recipe.name} is defined twice")
+            recipes[recipe.name] = recipe
+    return recipes
+
+
+def _expand(family: Mapping[str, Any], base: Mapping[str, Any]) -> list[Recipe]:
+    """One recipe for every combination of the family's choices."""
+    choices: Mapping[str, list[Any]] = family.get("choices", {})
+    recipes = []
+    for combination in product(*choices.values()):
+        chosen = dict(zip(choices, combination, strict=True))
+        values = merge(base["values"], _fill(family.get("values", {}), chosen))
+        name, title = family["name"].format(**chosen), family["title"].format(**chosen)
+        recipes.append(Recipe(name, title, values, base.get("methods", {}), tuple(base.get("notes", ()))))
+    return recipes
+
+
+def _fill(value: Any, chosen: Mapping[str, Any]) -> Any:
+    """Substitute the choices in texts; a text that is a single choice becomes its value, with its type."""
+    if isinstance(value, Mapping):
+        return {name: _fill(item, chosen) for name, item in value.items()}
+    if isinstance(value, str):
+        alone = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
+        return chosen[alone] if alone in chosen else value.format(**chosen)
+    return value
+
+
+Values = dict[str, Any]
+
+
+def assemble_config(recipe: str | None = None, file: Path | None = None, settings: Iterable[str] = ()) -> RunConfig:
+    """Combine the recipe's values, then the file's, then `key=value` settings; the file may name a recipe.
+
+    A recipe's values for single methods override the recipe, and are overridden by the user's values.
+    """
+    own = read_toml(file) if file is not None else {}
+    for setting in settings:
+        own = merge(own, parse_setting(setting))
+    recipe = recipe or own.pop("recipe", None)
+    own.pop("recipe", None)
+    if recipe is None:
+        return read_config(own)
+    found = find_recipe(convert(recipe, str, "recipe"))
+    values = merge({"label": recipe}, found.values)
+    chosen = merge(values, own)
+    given = chosen.get("method")
+    method = str(given.get("name", "erm")) if isinstance(given, Mapping) else "erm"
+    return read_config(merge(merge(values, found.methods.get(method, {})), own))
+
+
+def read_toml(path: Path) -> Values:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read the config {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # also raised for very long numbers and deeply nested lists
+        raise UserError(f"the config {path} is not TOML: {error}") from error
+
+
+def parse_setting(text: str) -> Values:
+    """Parse `train.epochs=3` into nested values; the value is TOML, or else text."""
+    key, equals, value = text.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(names):
+        raise UserError(f"the setting {text!r} is not of the form train.epochs=3")
+    try:
+        parsed: Any = tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):  # not TOML, or a very long number, or deeply nested lists
+        parsed = value
+    for name in reversed(names):
+        parsed = {name: parsed}
+    nested: Values = parsed
+    return nested

@@ -1,4 +1,4 @@
-"""Lightning Fabric: device, precision and processes; and random numbers that belong to the run alone."""
+"""Lightning Fabric: device, precision and processes; and isolated random number generators."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stablenet.randomness import mix_process_seed
 
 
 def start_fabric(device: str, precision: str) -> Any:
-    """A launched Fabric. Started by torchrun, it joins the other processes."""
+    """Launch Fabric. Under torchrun, it joins the other processes."""
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its import sets it to tell more
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its import sets a more verbose level
     accelerator, devices = choose_device(device)
     world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     strategy: Any = DDPStrategy() if world > 1 else "auto"
@@ -35,7 +35,7 @@ def start_fabric(device: str, precision: str) -> Any:
 
 
 def uses_bf16(precision: str, accelerator: str) -> bool:
-    """Whether the network computes in bfloat16: where asked for, and by default on a GPU that is made for it."""
+    """Whether the network computes in bfloat16: on request, and by default on GPUs with native support."""
     if precision == "auto":
         return accelerator == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return precision == "bf16"
@@ -49,26 +49,26 @@ def choose_device(device: str) -> tuple[str, int | list[int]]:
     if kind == "cpu" and not number:
         return "cpu", 1
     if kind != "cuda" or (number and not number.isdigit()):
-        raise UserError(f"the device {device!r} is none of auto, cpu, cuda, cuda:0, cuda:1 …")
+        raise UserError(f"unknown device {device!r}: choose auto, cpu, cuda, or a GPU such as cuda:0")
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(number or 0) >= found:
-        there = f"{found} GPUs" if found else "no GPU that torch can use"
-        raise UserError(f"the device {device!r} was asked for, but there is {there}: take --device cpu or auto")
+        available = f"torch finds only {found}" if found else "torch finds no GPU"
+        raise UserError(f"the device {device!r} is not available, {available}: use --device cpu or auto")
     return "cuda", [int(number)] if number else 1
 
 
 @contextmanager
 def own_random_numbers(device: torch.device) -> Iterator[None]:
-    """Let the block seed torch's global generators; outside they go on as if nothing had happened."""
+    """Allow the block to seed torch's global generators; their state is restored afterwards."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         yield
 
 
 def seed_generators(device: torch.device, seed: int, rank: int, step: int) -> None:
-    """Dropout and initial weights are functions of (seed, rank, step): there is no stream to save.
+    """Seed the generators, so that dropout and initial weights are functions of (seed, rank, step): no state to save.
 
-    Step −1 is the making of the network, which is the same in every process.
+    Step −1 is the initialization of the network, which is the same in every process.
     """
     value = mix_process_seed(seed, rank, step)
     torch.default_generator.manual_seed(value)

@@ -1,4 +1,4 @@
-"""What a run is known by: hashes of its config, with files by their contents. Built here alone."""
+"""Hashes that identify a run's config, with files represented by their contents. Computed only here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from stablenet.engine.config import RunConfig, hash_values
 from stablenet.files import hash_file
 from stablenet.models.build import find_weights
 
-_BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # that data still says
+_BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Hashes of the files a config names, "" where it names none: the same on every machine, wherever they lie."""
+    """Hashes of the files a config refers to, "" for none: independent of machine and path."""
 
     manifest: str = ""
     weights: str = ""
@@ -26,27 +26,27 @@ class Contents:
 
 @dataclass(frozen=True)
 class Identity:
-    """hashed: the plain values that the hashes are taken of."""
+    """hashed: the plain values from which the hashes are computed."""
 
     hashed: dict[str, Any]
 
     @property
     def hash(self) -> str:
-        """Of the config: two runs with the same one give the same records."""
+        """Hash of the config: two runs with the same hash give the same records."""
         return hash_values(self.hashed)
 
     @property
     def series(self) -> str:
-        """Of all but the seed, the same for all seeds of a config."""
+        """Hash without the seed, the same for all seeds of a config."""
         return hash_values({name: value for name, value in self.hashed.items() if name != "seed"})
 
 
 def identify(config: RunConfig, contents: Contents) -> Identity:
-    """What a config computes; how people call it, and settings that nothing reads, do not count."""
+    """The identity of a config; its label and settings that are not used are left out."""
     plain = config.plain()
     del plain["label"]
     if config.train.averaging == "none":
-        del plain["train"]["averaging"], plain["train"]["swad"]  # nothing reads them
+        del plain["train"]["averaging"], plain["train"]["swad"]  # not used
     if config.data.manifest:
         plain["data"] = {"manifest": contents.manifest, **{name: plain["data"][name] for name in _BESIDE_MANIFEST}}
     if contents.weights:
@@ -55,7 +55,7 @@ def identify(config: RunConfig, contents: Contents) -> Identity:
 
 
 def read_contents(config: RunConfig, root: Path | None, manifest: Manifest | None = None) -> Contents:
-    """Of the files as they are now.   manifest: the one the config names, where it has been read already."""
+    """Hashes of the files as they are now.   manifest: the config's manifest, if it has already been read."""
     if not config.data.manifest:
         split = ""
     else:
@@ -65,9 +65,9 @@ def read_contents(config: RunConfig, root: Path | None, manifest: Manifest | Non
 
 
 def recall_contents(config: RunConfig, hashed: Mapping[str, Any]) -> Contents:
-    """Of the files as they were, from what a run folder's config was `hashed` by.
+    """Hashes of the files at training time, from the `hashed` values of a run folder's config.
 
-    An older version may have hashed fewer settings: those count with their defaults once it is identified anew.
+    An older version may have hashed fewer settings: a new identity includes their defaults.
     """
     return Contents(
         manifest=hashed["data"]["manifest"] if config.data.manifest else "",
@@ -76,14 +76,14 @@ def recall_contents(config: RunConfig, hashed: Mapping[str, Any]) -> Contents:
 
 
 def _names_weights(config: RunConfig) -> bool:
-    """Whether the network starts from a file rather than from weights that have a name."""
+    """Whether the network starts from a weights file rather than from named weights."""
     return config.model.pretrained.endswith(".safetensors")
 
 
 def _stamp(path: Path) -> tuple[Path, int, int]:
-    """What a file's hash may be remembered by: many runs of a table name the same file."""
+    """Cache key for the hash of a file: many runs of a table use the same file."""
     if not path.exists():
-        return path, 0, 0  # whoever reads it says so
+        return path, 0, 0  # reading it will raise
     found = path.stat()
     return path, found.st_mtime_ns, found.st_size
 

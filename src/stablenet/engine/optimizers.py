@@ -1,4 +1,4 @@
-"""The optimiser of a config, and the learning rate as a function of the step."""
+"""The optimiser, and the learning rate as a function of the step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablenet.engine.config import TrainConfig
 
 
 def make_optimizer(algorithm: Algorithm[Any], config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
-    """One optimiser over the method's parameter groups; fused into few kernels on a GPU."""
+    """The optimiser of the method's parameter groups; fused on a GPU."""
     groups = algorithm.parameter_groups()
     shared: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
     if device.type == "cuda":
@@ -24,7 +24,7 @@ def make_optimizer(algorithm: Algorithm[Any], config: TrainConfig, device: torch
 
 
 def learning_rate(config: TrainConfig, epoch: int, step: int, total_steps: int) -> float:
-    """The rate of step `step` (from 0) in epoch `epoch` (from 0): no state, so a resumed run needs none."""
+    """Learning rate at step `step` (from 0) in epoch `epoch` (from 0); stateless, so nothing needs to be saved."""
     if config.schedule == "steps":
         passed = sum(epoch >= milestone for milestone in config.milestones)
         return config.learning_rate * config.decay**passed
@@ -34,7 +34,7 @@ def learning_rate(config: TrainConfig, epoch: int, step: int, total_steps: int) 
 
 
 def rate_rests(config: TrainConfig) -> bool:
-    """Whether the rate stays the same inside an epoch."""
+    """Whether the rate is constant within an epoch."""
     return config.schedule in ("constant", "steps")
 
 

@@ -1,4 +1,4 @@
-"""Everything a run trains with, built from its config: data, network, method, optimiser, in the right places."""
+"""The components of a run, built from its config: data, network, method and optimiser, on their devices."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ import torch
 from torch import nn
 
 from stablenet.algorithms import Algorithm, Context, build_algorithm
+from stablenet.data.loader import Batch, Loader
 from stablenet.data.manifest import Manifest
-from stablenet.data.pipeline import Batch, Loader
+from stablenet.engine.checkpoint import Writer
 from stablenet.engine.config import RunConfig
 from stablenet.engine.devices import seed_generators, uses_bf16
-from stablenet.engine.folder import RunFolder
-from stablenet.engine.graphs import Graphs, choose_graphs, graph_network
 from stablenet.engine.optimizers import make_optimizer
-from stablenet.engine.parts import Feeder, RunData
-from stablenet.engine.stepping import EngineStepper, ReplayedStepping, Stepping
-from stablenet.engine.writer import Writer
+from stablenet.engine.run import RunFolder
+from stablenet.engine.run_data import Feeder, RunData
+from stablenet.engine.stepping import EngineStepper, Graphs, ReplayedStepping, Stepping, choose_graphs, graph_network
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from stablenet.values import NonNegative, check_fields
@@ -29,12 +28,12 @@ from stablenet.values import NonNegative, check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How a run is carried out; nothing here changes what it computes, but for the device's rounding.
+    """How a run is executed; none of these changes its results, except for rounding on different devices.
 
-    runs: folder of run folders.   folder: this run's own, in place of one named by the config's hash.
-    root: where the data source lies.   resume: go on with an unfinished run.
-    checkpoint_minutes: between two checkpoints inside an epoch; every epoch ends with one.
-    keep_epochs: keep the model of every epoch.   oracle: evaluate the target each epoch, into a file of its own.
+    runs: folder of run folders.   folder: of this run, instead of one named by the config's hash.
+    root: folder of the data source.   resume: continue an unfinished run.
+    checkpoint_minutes: between checkpoints within an epoch; every epoch ends with one.
+    keep_epochs: keep the model of every epoch.   oracle: evaluate the target each epoch, into a separate file.
     graphs: replay small networks, or whole steps of them, as CUDA graphs.   tensorboard: write curves.
     """
 
@@ -55,7 +54,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Session:
-    """The parts of a run. training_set, validation_set: what a method may look at between epochs, and before."""
+    """The components of a run. training_set, validation_set: data a method may read before and between epochs."""
 
     config: RunConfig
     runtime: Runtime
@@ -96,18 +95,18 @@ class UnaugmentedSet:
         self._make_loader, self._fabric = make_loader, fabric
 
     def batches(self) -> Iterator[Batch]:
-        # Only while batches come: what a method computes of them afterwards needs full precision.
+        # Only while batches are read: what a method computes from them afterwards needs full precision.
         with self._fabric.autocast():
             yield from self._loader.epoch(0)
 
     @cached_property
     def _loader(self) -> Loader:
-        """Made when first asked for: on a GPU it may hold all pixels once more."""
+        """Created on first use: on a GPU it may hold a second copy of all pixels."""
         return self._make_loader()
 
 
 def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunFolder, data: RunData) -> Session:
-    """Read the source parts, make the network from the seed, and put everything on the device."""
+    """Read the source parts, initialize the network from the seed, and move everything to the device."""
     device, manifest = fabric.device, data.manifest
     feeder = Feeder(data, config.train, config.seed, device, fabric.global_rank, fabric.world_size)
     training = feeder.training(data.open_part("train"))
@@ -139,7 +138,7 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
 
 
 def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabric: Any) -> Algorithm[Any]:
-    """The network, the same in every process, and the method around it, on the device."""
+    """The method and its network on the device, initialized the same in every process."""
     device = fabric.device
     seed_generators(device, config.seed, rank=0, step=-1)
     model = config.model
@@ -153,7 +152,7 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
     context = Context.of_split(manifest, config.train.epochs, config.seed, bool(config.model.pretrained))
     algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
     if fabric.world_size > 1 and not algorithm.several_processes:
-        raise UserError(f"{type(algorithm).__name__} trains in one process: start it without torchrun")
+        raise UserError(f"{type(algorithm).__name__} supports only one process: start it without torchrun")
     if device.type == "cuda":
         algorithm = algorithm.to(memory_format=torch.channels_last)
         if fabric.world_size > 1 and config.train.sync_batchnorm:
@@ -162,14 +161,14 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
 
 
 def _open_reading(feeder: Feeder, data: RunData, part: str) -> Loader | None:
-    """A loader of a part, None where the split has none of it."""
+    """A loader of a part, None if the part is empty."""
     if not (data.manifest.rows["part"] == part).any():
         return None
     return feeder.reading(data.open_part(part))
 
 
 def _graph(algorithm: Algorithm[Any], config: RunConfig, training: Loader, fabric: Any) -> Graphs:
-    """What is replayed; where that is the network's passes, they are recorded now."""
+    """Choose what is replayed as CUDA graphs, and capture the network's passes if they are chosen."""
     size, batch = config.data.image_size, config.train.batch_size
     same_shapes = training.settings.drop_last or len(training.samples) % batch == 0
     graphs = choose_graphs(algorithm, config.train, fabric.device, size, len(training), same_shapes, fabric.world_size)

@@ -1,4 +1,4 @@
-"""Where a run stands, and all of it in one checkpoint: model, method, optimiser, sums, position."""
+"""The state of a run, saved in one checkpoint: model, method, optimiser, sums, position."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 from torch import distributed as dist
 
-from stablenet.engine.averaging import Averaging
 from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, take
 from stablenet.engine.session import Session
-from stablenet.engine.totals import Totals
+from stablenet.engine.stepping import EpochMeans
+from stablenet.engine.swad import Averaging
 from stablenet.models import Network
 
 OPTIMIZER = "engine"  # its name in a checkpoint
@@ -19,9 +19,9 @@ OPTIMIZER = "engine"  # its name in a checkpoint
 
 @dataclass
 class Position:
-    """epoch: the one in work, from 0.   batch: batches of it that are done.   step: steps done in all.
+    """epoch: the current one, from 0.   batch: its batches done so far.   step: total steps done.
     best_epoch: from 1, 0 before the first.   best_rank: its `validation_rank`.
-    records, oracle: bytes of the two files that belong to this position.
+    records, oracle: lengths of the two files at this position, in bytes.
     """
 
     epoch: int = 0
@@ -33,11 +33,11 @@ class Position:
     oracle: int = 0
 
 
-def save_checkpoint(session: Session, position: Position, totals: Totals, averaging: Averaging | None) -> None:
-    """Everything needed to go on from here as if nothing had happened.
+def save_checkpoint(session: Session, position: Position, totals: EpochMeans, averaging: Averaging | None) -> None:
+    """Save everything needed to resume exactly from here.
 
-    Of several processes the first one's state is that of all: weights, optimisers, sums and averages are the same in
-    each, and so are buffers wherever they are read (`share_buffers`). Order and random numbers follow the position.
+    The first process's state is that of all: weights, optimisers, sums and averages are the same in each, and so are
+    buffers wherever they are read (`share_buffers`). Order and random numbers follow from the position.
     """
     tensors: dict[str, Tensor] = {f"method/{k}": v for k, v in session.algorithm.state_dict().items()}
     flat, settings = flatten_optimizer(session.optimizer, f"optimizer/{OPTIMIZER}")
@@ -51,8 +51,8 @@ def save_checkpoint(session: Session, position: Position, totals: Totals, averag
     session.writer.save(session.folder.checkpoint, tensors, meta)
 
 
-def restore_checkpoint(session: Session, totals: Totals, averaging: Averaging | None) -> Position:
-    """Put the session back to where its checkpoint was written."""
+def restore_checkpoint(session: Session, totals: EpochMeans, averaging: Averaging | None) -> Position:
+    """Restore the session from its checkpoint."""
     tensors, meta = load_tensors(session.folder.checkpoint)
     session.algorithm.load_state_dict(take(tensors, "method"))
     restore_optimizer(session.optimizer, f"optimizer/{OPTIMIZER}", tensors, meta["optimizers"][OPTIMIZER])
@@ -66,10 +66,10 @@ def restore_checkpoint(session: Session, totals: Totals, averaging: Averaging | 
 
 
 def share_buffers(session: Session) -> None:
-    """Give the first process's buffers to all: those are kept, and what is measured now has to be what is kept.
+    """Broadcast the first process's buffers, so that the evaluated state is the one that is saved.
 
-    BatchNorm counts the statistics of each process's share. The wrapper of several processes does the same before
-    every pass in training, so that it makes no difference there whether a checkpoint came between.
+    BatchNorm's statistics are those of each process's share of a batch. DistributedDataParallel also broadcasts buffers
+    before every training pass, so a checkpoint in between makes no difference.
     """
     if session.fabric.world_size > 1:
         for buffer in session.algorithm.buffers():
@@ -77,9 +77,9 @@ def share_buffers(session: Session) -> None:
 
 
 def save_model(session: Session, which: str | int, predictor: Network | None = None) -> None:
-    """What is kept after training: the predictor's weights, and how its body differs from its family's.
+    """Save a predictor's weights, and how its backbone differs from its family's.
 
-    predictor: in place of the method's own.
+    predictor: instead of the method's.
     """
     predictor = predictor or session.algorithm.predictor()
     meta = {"adaptation": session.algorithm.network.adaptation}

@@ -1,4 +1,4 @@
-"""The only training loop."""
+"""The training loop of all methods."""
 
 from __future__ import annotations
 
@@ -6,35 +6,74 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch import distributed as dist
 
 from stablenet.algorithms import Judgement
-from stablenet.data.pipeline import Batch, Loader
-from stablenet.engine.averaging import Averaging, make_averaging
-from stablenet.engine.check import check_config
+from stablenet.data.loader import Batch, Loader
+from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig
-from stablenet.engine.curves import Curves
 from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
-from stablenet.engine.failures import NonFiniteLoss, explain_memory, is_out_of_memory, name_batch
-from stablenet.engine.folder import FAILED, FINISHED, INTERRUPTED, RUNNING, choose_folder, describe_config, open_folder
-from stablenet.engine.interrupts import CHECKPOINT, STOP, Agreement, Interrupted, StopRequest, watch_signals
+from stablenet.engine.interrupts import (
+    CHECKPOINT,
+    STOP,
+    Agreement,
+    Interrupted,
+    NonFiniteLoss,
+    StopRequest,
+    explain_memory,
+    is_out_of_memory,
+    name_batch,
+    watch_signals,
+)
+from stablenet.engine.kept_weights import save_weights, tabulate_weights
+from stablenet.engine.monitor import Curves, Timing, Watcher
 from stablenet.engine.optimizers import learning_rate, set_rate
-from stablenet.engine.parts import open_data
-from stablenet.engine.records import describe_judgement, validation_rank
-from stablenet.engine.runs import Run, load_run
+from stablenet.engine.run import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    RUNNING,
+    Run,
+    choose_folder,
+    describe_config,
+    describe_judgement,
+    load_run,
+    open_folder,
+    validation_rank,
+)
+from stablenet.engine.run_data import check_config, open_data
 from stablenet.engine.session import Runtime, Session, build_session
 from stablenet.engine.state import Position, restore_checkpoint, save_checkpoint, save_model, share_buffers
-from stablenet.engine.timing import Timing
-from stablenet.engine.totals import Totals
-from stablenet.engine.validate import Predict, evaluate_loader
-from stablenet.engine.watch import Watcher
-from stablenet.engine.weights import save_weights, tabulate_weights
+from stablenet.engine.stepping import EpochMeans
+from stablenet.engine.swad import Averaging, make_averaging
 from stablenet.errors import UserError
 from stablenet.files import Lines, hold_lock
+from stablenet.metrics import GroupCounts
+
+Predict = Callable[[Batch], Tensor]  # a batch to logits (b, classes)
+
+
+@torch.no_grad()
+def evaluate_loader(
+    predict: Predict, loader: Loader, manifest: Manifest, fabric: Any, weights: Tensor | None = None
+) -> dict[str, Any]:
+    """Metrics over all samples of the loader.   weights: (n,) for the rows of the part, see `GroupCounts`."""
+    device = loader.device
+    counts = GroupCounts(len(manifest.domains), len(manifest.classes), device)
+    with fabric.autocast():
+        for batch in loader.epoch(0):
+            if len(batch.y):  # an incomplete last batch may leave a process without samples
+                counts.add(predict(batch), batch.y, batch.domain, None if weights is None else weights[batch.index])
+    if dist.is_available() and dist.is_initialized():
+        for tensor in counts.tensors():
+            dist.all_reduce(tensor)
+    return counts.figures(manifest.domains, manifest.classes)
 
 
 def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | None = None) -> Run:
-    """Train a config to its end, or go on with it; a finished run is returned as it is."""
+    """Train or resume a run until its end; a finished run is returned unchanged."""
     runtime, watcher = runtime or Runtime(), watcher or Watcher()
     check_config(config)
     fabric = start_fabric(runtime.device, config.train.precision)
@@ -49,7 +88,7 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     with alone, own_random_numbers(fabric.device), _explained(config):
         try:
             session = build_session(config, runtime, fabric, folder, data)
-        except BaseException:  # whatever it was: a run that could not begin leaves no folder
+        except BaseException:  # a run that could not start leaves no folder
             if first and not folder.records.exists():
                 folder.forget()
             raise
@@ -70,13 +109,13 @@ def _explained(config: RunConfig) -> Iterator[None]:
 
 
 class Training:
-    """One run from its position to its end."""
+    """Trains a run from its current position to its end."""
 
     def __init__(self, session: Session, watcher: Watcher, stop: StopRequest, config_hash: str) -> None:
         self._session, self._watcher, self._stop = session, watcher, stop
         self._config = session.config.train
         self._agreement = Agreement(session.device, session.fabric.world_size)
-        self._totals = Totals(session.device, session.fabric.world_size)
+        self._totals = EpochMeans(session.device, session.fabric.world_size)
         self._averaging = make_averaging(session)
         self._judge = session.algorithm.judge_epochs() if session.validation else None
         self._position = Position()
@@ -91,7 +130,7 @@ class Training:
             self._record(self._describe(config_hash))
 
     def run(self) -> None:
-        """Train; whatever stops it leaves the folder in a state to go on from, and says why."""
+        """Train; if interrupted or failed, the folder can be resumed, and its status states the reason."""
         position, total = self._position, self._session.total_steps
         self._watcher.begin(self._session.folder.path, position.step, total)
         self._set_status(RUNNING)
@@ -114,7 +153,7 @@ class Training:
                     file.close()
 
     def run_epoch(self) -> None:
-        """Train the epoch the run stands in to its end, evaluate, record, keep."""
+        """Train the current epoch to its end, evaluate, record and save models."""
         session, position = self._session, self._position
         session.stepping.start_epoch()
         if position.batch == 0:
@@ -143,7 +182,7 @@ class Training:
         try:
             loss, diagnostics = session.stepping.take(batch)
         except UserError as error:
-            self._check_finite()  # a loss that was not finite is the cause of what was found now
+            self._check_finite()  # an earlier non-finite loss would be the cause of this error
             where = f"at step {position.step + 1}, epoch {position.epoch + 1}, batch {position.batch + 1}"
             raise UserError(f"{error} ({where})") from error
         self._totals.add(position.step + 1, loss, diagnostics)
@@ -195,7 +234,7 @@ class Training:
         self._watcher.epoch(record, judgement.note)
 
     def _keep_weights(self) -> None:
-        """As the last step had them: what is solved or weakened from here on enters no loss."""
+        """Save the weights of the last step: later changes no longer enter the loss."""
         session = self._session
         columns = session.algorithm.sample_columns()
         if columns and session.first:
@@ -227,7 +266,7 @@ class Training:
         return self._evaluate(validation, self._session.algorithm.validator, weights)
 
     def _evaluate(self, loader: Loader, choose: Callable[[], Predict], weights: Tensor | None = None) -> dict[str, Any]:
-        """Figures with the method in eval mode, also while what predicts is chosen: it may be a copy made now."""
+        """Metrics with the method in eval mode, also while the predictor is chosen: it may be a copy made now."""
         session = self._session
         session.algorithm.eval()
         figures = evaluate_loader(choose(), loader, session.manifest, session.fabric, weights)
@@ -247,20 +286,20 @@ class Training:
         session.folder.checkpoint.unlink(missing_ok=True)
 
     def _keep_average(self) -> None:
-        """Another model beside the best and the last; all processes take part."""
+        """Save the averaged model, in addition to the best and the last; all processes take part."""
         session, position = self._session, self._position
         if self._averaging is None:
             return
-        predictor, told = self._averaging.install(position.step)
+        predictor, span = self._averaging.install(position.step)
         if session.first:
             save_model(session, "averaged", predictor)
         assert session.validation is not None
         figures = self._evaluate(session.validation, lambda: lambda batch: predictor(batch.x))
         end = {"epoch": position.epoch, "step": position.step}
-        self._record({"kind": "averaged", **end, **told, "validation": figures})
+        self._record({"kind": "averaged", **end, **span, "validation": figures})
 
     def _checkpoint(self) -> None:
-        """Never on a loss that was not finite: the one before is the last good one."""
+        """Save a checkpoint, unless the loss was not finite: then the previous one stays."""
         self._check_finite()
         position = self._position
         if self._records is not None:
@@ -276,7 +315,7 @@ class Training:
     def _interrupt(self) -> None:
         self._checkpoint()
         self._session.writer.wait()
-        self._session.fabric.barrier()  # torchrun ends all processes once one has left: not before the file is there
+        self._session.fabric.barrier()  # torchrun ends all processes once one exits: wait until the file is written
         raise Interrupted
 
     def _check_finite(self) -> None:
@@ -286,9 +325,9 @@ class Training:
 
     def _name_batch(self, step: int) -> NonFiniteLoss:
         position = self._position
-        batch = position.batch - (position.step - step)  # from 1; the epoch is checked before it ends
+        batch = position.batch - (position.step - step)  # from 1; the check is always within the epoch
         ids = self._session.training.ids_of(position.epoch, batch - 1)
-        saved = position.epoch > 0 or self._session.folder.checkpoint.exists()  # the thread may be writing it
+        saved = position.epoch > 0 or self._session.folder.checkpoint.exists()  # the writer may not be done yet
         return name_batch(step, position.epoch + 1, batch, ids, saved)
 
     def _describe(self, config_hash: str) -> dict[str, Any]:
@@ -303,9 +342,9 @@ class Training:
             "steps_per_epoch": len(session.training),
         }
 
-    def _record_solve(self, told: dict[str, float]) -> None:
-        if told:
-            self._record({"kind": "solve", "epoch": self._position.epoch + 1, **told})
+    def _record_solve(self, diagnostics: dict[str, float]) -> None:
+        if diagnostics:
+            self._record({"kind": "solve", "epoch": self._position.epoch + 1, **diagnostics})
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._records is not None:

@@ -1,9 +1,9 @@
-"""A finished run on the target: the only place, beside the oracle's own file, where target images are read.
+"""Evaluation of a finished run on the target: apart from `--oracle`, the only place where target images are read.
 
-Beside the run's own files go
+Adds to the run folder
 
     evaluation.jsonl                        one line per evaluation; the last one of a rule and part counts
-    oracle-evaluation.jsonl                 the same for the rule `oracle`, which looks at the target to choose
+    oracle-evaluation.jsonl                 the same for the rule `oracle`, which selects on the target
     predictions-<rule>-<part>.parquet       id, domain, class, right, predicted, probability, p_<class> for all classes
 
 A line is {"kind": "evaluation", "rule", "epoch", "part", "config_hash", "manifest_hash", "predictions", "figures"}.
@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stablenet.engine.folder import FINISHED
-from stablenet.engine.runs import Run
+from stablenet.engine.run import FINISHED, Run
 from stablenet.errors import UserError
-from stablenet.evaluation.predict import BATCH_SIZE, Progress, find_device, predict_part
-from stablenet.evaluation.predictions import measure, save_table, tabulate
+from stablenet.evaluation.predict import BATCH_SIZE, Progress, find_device, measure, predict_part, save_table, tabulate
 from stablenet.evaluation.selection import DEFAULT_RULE, Choice, select_epoch
 from stablenet.files import Lines
 from stablenet.models import Network
@@ -30,7 +28,7 @@ RECORDS, ORACLE_RECORDS = "evaluation.jsonl", "oracle-evaluation.jsonl"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The figures (see `measure`) of one part under the model of one epoch."""
+    """The metrics (see `measure`) of one part with the model of one epoch."""
 
     run: Run
     choice: Choice
@@ -49,10 +47,10 @@ def evaluate_run(
     batch_size: int = BATCH_SIZE,
     progress: Progress | None = None,
 ) -> list[Evaluation]:
-    """Predict the parts with the model the rule chooses, and keep predictions and figures in the run folder."""
+    """Predict the parts with the model chosen by the rule; save predictions and metrics in the run folder."""
     state = run.status["state"]
     if state != FINISHED:
-        raise UserError(f"the run {run.path} is {state}, not finished: go on with `stablenet train --resume` first")
+        raise UserError(f"the run {run.path} is {state}, not finished: continue with `stablenet train --resume` first")
     for part in parts:
         if run.manifest.part(part).empty:
             raise UserError(f"the split of {run.path} has no images in the part {part!r}: choose another --part")
@@ -71,7 +69,7 @@ def evaluate_run(
 
 
 def load_chosen(run: Run, rule: str = DEFAULT_RULE) -> tuple[Network, Choice]:
-    """The model a rule chooses; that of the best and of the last epoch are always kept, others with `--keep-epochs`."""
+    """Load the model chosen by a rule; the best and the last are always kept, others with `--keep-epochs`."""
     records = run.records
     choice = select_epoch(rule, records, run.oracle)
     kept = {select_epoch(name, records).epoch: which for name, which in (("last", "last"), (DEFAULT_RULE, "best"))}

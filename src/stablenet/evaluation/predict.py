@@ -1,28 +1,129 @@
-"""From a model and pixels to logits: a part of a split, or any images."""
+"""Predictions of a model, for a part of a split or for any image files, folders or image lists.
+
+A table of predictions, with the labels and domains of the samples, is the input of all later computations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from stablenet.data.augment import Transform
 from stablenet.data.decode import decode
-from stablenet.data.order import BatchSettings
-from stablenet.data.pipeline import Loader, Samples
+from stablenet.data.loader import BatchSettings, Loader, PartSamples
+from stablenet.data.manifest import Manifest
+from stablenet.data.sources.folder import IMAGE_SUFFIXES
 from stablenet.engine.devices import choose_device
 from stablenet.errors import UserError
-from stablenet.evaluation.predictions import Predictions
+from stablenet.files import write_whole
+from stablenet.metrics import GroupCounts, calibration_error
+
+PREFIX = "p_"  # of the probability columns, one per class
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Logits (n, classes) float32 of the samples of one part, and their ids, classes (n,) and domains (n,)."""
+
+    ids: Sequence[str]
+    logits: Tensor
+    y: Tensor
+    domain: Tensor
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(n, classes), rows sum to one."""
+        return self.logits.double().softmax(1).float()
+
+
+def measure(predictions: Predictions, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
+    """The metrics of `GroupCounts`, the worst group, and the calibration error."""
+    counts = GroupCounts(len(domains), len(classes), torch.device("cpu"))
+    counts.add(predictions.logits, predictions.y, predictions.domain)
+    return {
+        **counts.figures(domains, classes),
+        "worst_group": _find_worst_group(predictions, domains, classes),
+        "calibration_error": calibration_error(predictions.probabilities, predictions.y),
+    }
+
+
+def _find_worst_group(predictions: Predictions, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
+    """The domain and class with the lowest accuracy; among equal ones the largest group."""
+    right = (predictions.logits.argmax(1) == predictions.y).numpy()
+    frame = pd.DataFrame({"domain": predictions.domain.numpy(), "label": predictions.y.numpy(), "right": right})
+    groups = frame.groupby(["domain", "label"])["right"].agg(["mean", "size"]).reset_index()
+    worst = groups.sort_values(["mean", "size"], ascending=[True, False], kind="stable").iloc[0]
+    return {
+        "domain": domains[int(worst["domain"])],
+        "class": classes[int(worst["label"])],
+        "accuracy": float(worst["mean"]),
+        "count": int(worst["size"]),
+    }
+
+
+def tabulate(predictions: Predictions, manifest: Manifest) -> pd.DataFrame:
+    """One row per sample: id, domain, class, right, predicted, its probability, p_<class> for all classes."""
+    classes, domains = np.array(manifest.classes, object), np.array(manifest.domains, object)
+    rows = pd.DataFrame(
+        {
+            "id": list(predictions.ids),
+            "domain": domains[predictions.domain.numpy()],
+            "class": classes[predictions.y.numpy()],
+            "right": (predictions.logits.argmax(1) == predictions.y).numpy(),
+        }
+    )
+    return add_predictions(rows, predictions.logits, manifest.classes)
+
+
+def add_predictions(rows: pd.DataFrame, logits: Tensor, classes: Sequence[str]) -> pd.DataFrame:
+    """Add the columns predicted, probability and p_<class>, replacing existing columns of these names."""
+    probabilities = logits.double().softmax(1).float().numpy()
+    names = np.array(classes, object)
+    columns: dict[str, Any] = {
+        "predicted": names[probabilities.argmax(1)],
+        "probability": probabilities.max(1),
+        **_name_probabilities(probabilities, classes),
+    }
+    kept = rows[[column for column in rows.columns if column not in columns]]
+    return pd.concat([kept, pd.DataFrame(columns, index=rows.index)], axis=1)
+
+
+def _name_probabilities(probabilities: Any, classes: Sequence[str]) -> dict[str, Any]:
+    """One column p_<class> per class from an array (n, classes)."""
+    return {f"{PREFIX}{name}": probabilities[:, number] for number, name in enumerate(classes)}
+
+
+def check_table_path(path: Path) -> None:
+    """Raise unless the path is CSV or Parquet."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise UserError(f"predictions must be written to a .csv or .parquet file, got {path.name!r}")
+
+
+def save_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table atomically as CSV or Parquet, by the path's extension."""
+    check_table_path(path)
+    write = table.to_csv if path.suffix.lower() == ".csv" else table.to_parquet
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda partial: write(partial, index=False))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
 
 BATCH_SIZE = 128
-Progress = Callable[[int, int], None]  # images done, images in all
+Progress = Callable[[int, int], None]  # images done, images in total
 
 
 def find_device(name: str) -> torch.device:
-    """ "auto", "cpu", "cuda" or "cuda:1" as torch's device."""
+    """The torch device for "auto", "cpu", "cuda" or "cuda:1"."""
     kind, chosen = choose_device(name)
     return torch.device(kind, chosen[0] if isinstance(chosen, list) else 0) if kind == "cuda" else torch.device("cpu")
 
@@ -30,14 +131,14 @@ def find_device(name: str) -> torch.device:
 @torch.inference_mode()
 def predict_part(
     model: nn.Module,
-    samples: Samples,
+    samples: PartSamples,
     transform: Transform,
     *,
     device: torch.device | str = "cpu",
     batch_size: int = BATCH_SIZE,
     progress: Progress | None = None,
 ) -> Predictions:
-    """The logits of all samples of a part, in the order of its rows."""
+    """Predict all samples of a part, in the order of its rows."""
     model = model.to(device).eval()
     loader = Loader(samples, BatchSettings(batch_size=batch_size, shuffle=False), transform, device=device)
     logits: list[Tensor] = []
@@ -62,9 +163,9 @@ def predict_images(
     batch_size: int = BATCH_SIZE,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Logits (n, classes) of image files, each treated as an image of the training's store.
+    """Logits (n, classes) of image files, processed like the images of the training store.
 
-    stored_side: side of the squares that were stored, None where images kept their own size.
+    stored_side: side of the stored square images, None if they kept their size.
     """
     model = model.to(device).eval()
     logits: list[Tensor] = []
@@ -72,7 +173,7 @@ def predict_images(
         for start in range(0, len(paths), batch_size):
             chosen = paths[start : start + batch_size]
             pixels = pool.map(lambda path: read_pixels(path, stored_side), chosen)
-            # One by one, because images may differ in size until the transform has seen them.
+            # One by one, because images may differ in size before the transform.
             images = [transform(image[None].to(device), torch.zeros(1, dtype=torch.int64)) for image in pixels]
             logits.append(model(torch.cat(images)).float().cpu())
             if progress is not None:
@@ -81,18 +182,18 @@ def predict_images(
 
 
 def read_pixels(path: Path, side: int | None) -> Tensor:
-    """One image file as (H, W, 3) uint8, as `stablenet data prepare` would store it."""
+    """Read an image file as (H, W, 3) uint8, as `stablenet data prepare` would store it."""
     try:
         array = decode(path.read_bytes(), None if side is None else (side, side))
-    except OSError as error:  # of the disk, or of the decoder, which raises the same kind
-        raise UserError(f"cannot read the image {path}: {error.strerror or 'it is damaged or no image'}") from error
-    except Exception as error:  # decoders raise whatever they like on broken bytes
+    except OSError as error:  # from the disk or from the decoder
+        raise UserError(f"cannot read the image {path}: {error.strerror or 'damaged or not an image'}") from error
+    except Exception as error:  # decoders may raise anything on broken data
         raise UserError(f"cannot read the image {path}: {error}") from error
     return torch.tensor(array)
 
 
 def find_broken(paths: Sequence[Path], side: int | None) -> dict[Path, str]:
-    """The files that cannot be read as images, each with one sentence."""
+    """The files that cannot be read as images, with error messages."""
 
     def try_one(path: Path) -> str:
         try:
@@ -104,3 +205,58 @@ def find_broken(paths: Sequence[Path], side: int | None) -> dict[Path, str]:
     with ThreadPoolExecutor() as pool:
         messages = pool.map(try_one, paths)
         return {path: message for path, message in zip(paths, messages, strict=True) if message}
+
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+PATH = "path"
+
+
+def gather_images(inputs: Sequence[Path]) -> pd.DataFrame:
+    """One row per image, in the given order: its path, relative to the working directory, and a table's other columns.
+
+    A folder gives all images below it, sorted; relative paths in a table start at the table's folder.
+    """
+    frames = [_gather(place) for place in inputs]
+    if not frames:
+        raise UserError("no images given: pass files, folders or a CSV with a column 'path'")
+    gathered = pd.concat(frames, ignore_index=True)
+    missing = [path for path in gathered[PATH] if not Path(path).is_file()]
+    if missing:
+        raise UserError(f"{len(missing)} of {len(gathered)} images do not exist, for example {missing[0]}")
+    return gathered
+
+
+def _gather(place: Path) -> pd.DataFrame:
+    if place.is_dir():
+        return _gather_folder(place)
+    if not place.exists():
+        raise UserError(f"{place} does not exist: pass image files, folders or a CSV with a column 'path'")
+    if place.suffix.lower() in TABLE_SUFFIXES:
+        return _gather_table(place)
+    if place.suffix.lower() in IMAGE_SUFFIXES:
+        return pd.DataFrame({PATH: [str(place)]})
+    known = ", ".join(IMAGE_SUFFIXES + TABLE_SUFFIXES)
+    raise UserError(f"{place} is neither an image nor a table by its extension: supported are {known}")
+
+
+def _gather_folder(folder: Path) -> pd.DataFrame:
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    if not found:
+        raise UserError(f"the folder {folder} contains no images ({', '.join(IMAGE_SUFFIXES)})")
+    return pd.DataFrame({PATH: [str(path) for path in found]})
+
+
+def _gather_table(path: Path) -> pd.DataFrame:
+    try:
+        if path.suffix.lower() == ".parquet":
+            rows = pd.read_parquet(path)
+        else:
+            separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            rows = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} cannot be read as a table: {error}") from error
+    if PATH not in rows:
+        raise UserError(f"{path} has no column 'path': it has {', '.join(map(str, rows.columns))}")
+    if rows.empty:
+        raise UserError(f"{path} has no rows: nothing to predict")
+    return rows.assign(**{PATH: [str(path.parent / name) for name in rows[PATH].astype(str)]})

@@ -1,4 +1,4 @@
-"""Which epoch counts: named rules over stored records. Only the oracle, labelled as such, sees the target."""
+"""Model selection: named rules over stored records. Only the rule `oracle` uses the target."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from stablenet.engine.records import validation_rank
+from stablenet.engine.run import validation_rank
 from stablenet.errors import UserError
 from stablenet.registry import Registry
 
@@ -17,11 +17,11 @@ DEFAULT_RULE = "source-validation"
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionRule:
-    """rank: how good an epoch's record is; of equal ones the earliest epoch is taken.
+    """rank: rank of an epoch's record; among equal ones the earliest epoch is chosen.
 
-    reads: the kind of record it is shown. Rules that read "epoch" never see a figure of the target; a rule that reads
-    "oracle" looks at nothing else, and its results belong in a table of their own. What reads "averaged" takes the one
-    model of averaged weights, recorded with the last epoch.
+    reads: the kind of records it uses. Rules that read "epoch" never see target metrics; a rule that reads "oracle"
+    uses nothing else, and its results must be reported separately. A rule that reads "averaged" chooses the model
+    with averaged weights, recorded with the last epoch.
     """
 
     name: str
@@ -60,11 +60,11 @@ def _rank_by_target(record: Record) -> tuple[float, ...]:
 _add(DEFAULT_RULE, "best accuracy on images held out of the training domains", "epoch", validation_rank)
 _add("last", "the last epoch", "epoch", _rank_last)
 _add("averaged", "weights averaged over the valley of the source validation loss (SWAD)", "averaged", _rank_last)
-_add("oracle", "best accuracy on the target itself: no result, only a bound", "oracle", _rank_by_target)
+_add("oracle", "best accuracy on the target itself: an upper bound, not a result", "oracle", _rank_by_target)
 
 
 def select_epoch(name: str, records: Sequence[Record], oracle: Sequence[Record] = ()) -> Choice:
-    """The epoch a rule chooses.   records: of records.jsonl.   oracle: of oracle.jsonl, shown to the oracle alone."""
+    """The epoch chosen by a rule.   records: from records.jsonl.   oracle: from oracle.jsonl, for the rule `oracle`."""
     rule = RULES[name]
     lines = oracle if rule.looks_at_target else records
     seen = [record for record in lines if record["kind"] == rule.reads]
@@ -76,9 +76,9 @@ def select_epoch(name: str, records: Sequence[Record], oracle: Sequence[Record] 
 def _explain_nothing(rule: SelectionRule) -> str:
     if rule.looks_at_target:
         return (
-            "the rule 'oracle' needs target figures of every epoch, and this run has none: "
-            f"train again with target figures asked for, or choose the rule {DEFAULT_RULE!r}"
+            "the rule 'oracle' needs target metrics of every epoch, and this run has none: "
+            f"train again with --oracle, or choose the rule {DEFAULT_RULE!r}"
         )
     if rule.reads == "averaged":
         return "this run has no averaged weights: train it with train.averaging=swad, or choose another rule"
-    return "this run has not finished an epoch: go on with `stablenet train --resume` before a model is selected"
+    return "this run has not finished an epoch: continue with `stablenet train --resume` first"

@@ -1,4 +1,4 @@
-"""The formats by name. Each writes one file, reads it back, and tells what it gives for some images."""
+"""The export formats by name. Each writes one file, reads it back, and gives its outputs for some images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model as it leaves the house: normalization inside, so that nobody can forget it."""
+"""The exported model: normalization inside, so that nobody can forget it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from stablenet.algorithms import Context, build_predictor
 from stablenet.data.augment import Resize
 from stablenet.engine.checkpoint import load_tensors
-from stablenet.engine.runs import Run
+from stablenet.engine.run import Run
 from stablenet.errors import UserError
 from stablenet.models import Network
 from stablenet.values import read_fields

@@ -5,9 +5,12 @@
 >>> result = independence_test(x, x.square())
 >>> bool(result.p_value < 0.01)
 True
+
+In reading order: `testing` (the tests and their null distribution), `columns` (what a user passes, as Fourier features
+of every column) and `dependence_plot` (the picture).
 """
 
-from stablenet.independence.plot import plot_dependence
+from stablenet.independence.dependence_plot import plot_dependence
 from stablenet.independence.testing import (
     IndependenceResult,
     independence_test,

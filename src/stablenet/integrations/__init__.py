@@ -1,11 +1,12 @@
-"""The weighting in other people's loops: one criterion for batches, one for the whole set, and small adapters.
+"""The weighting in training loops of others: a criterion for batches, one for the whole set, and small adapters.
 
-`stablenet.integrations.lightning` and `.domainbed` are imported by name: each needs its framework or more than torch.
+In reading order: `criterion` (weights of each batch), `dataset_criterion` (weights and offsets of the whole training
+set), `taps` (features from inside a model, by forward hooks), and the adapters `lightning` and `domainbed`. The two
+adapters are imported by their module's name: each needs its framework or more than torch.
 """
 
-from stablenet.integrations.criterion import StableCriterion
-from stablenet.integrations.dataset import DatasetCriterion, Indexed
-from stablenet.integrations.losses import LOSSES, PerSampleLoss
-from stablenet.integrations.taps import FeatureTaps
+from stablenet.integrations.criterion import LOSSES, PerSampleLoss, StableCriterion
+from stablenet.integrations.dataset_criterion import DatasetCriterion, Indexed
+from stablenet.models import FeatureTaps
 
 __all__ = ["LOSSES", "DatasetCriterion", "FeatureTaps", "Indexed", "PerSampleLoss", "StableCriterion"]

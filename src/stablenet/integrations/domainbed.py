@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
-from stablenet.integrations.losses import classify
+from stablenet.integrations.criterion import classify
 from stablenet.models import build_network
 from stablenet.weighting import StableWeighting, recommended
 
@@ -58,8 +58,7 @@ class StableNet(nn.Module):
         x = torch.cat([x for x, _ in minibatches])
         y = torch.cat([y for _, y in minibatches])
         logits, *features = self.network.forward_taps(x)
-        named = {str(tap): feature for tap, feature in zip(self.network.taps, features, strict=True)}
-        loss = (self.weighting(named, labels=y) * classify(logits, y)).mean()
+        loss = (self.weighting(self.network.name_taps(features), labels=y) * classify(logits, y)).mean()
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()

@@ -9,8 +9,7 @@ import lightning.pytorch as pl
 from torch import nn
 
 from stablenet.errors import UserError
-from stablenet.integrations.criterion import StableCriterion
-from stablenet.integrations.losses import LOSSES, PerSampleLoss
+from stablenet.integrations.criterion import LOSSES, PerSampleLoss, StableCriterion
 
 
 class StableCallback(pl.Callback):

@@ -1,17 +1,107 @@
-"""A backbone and its classifier: one forward pass gives logits and whatever features a method taps."""
+"""A backbone and its classifier: one forward pass gives logits and whatever features a method taps.
+
+Also a body cut in two at its last convolutional maps: what makes them, and the tail from them to the features.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from stablenet.errors import UserError
-from stablenet.models.maps import Cut, find_cut
-from stablenet.models.taps import LAST, Tap, parse_tap, shape_tap
-from stablenet.registry import unknown_name
+from stablenet.models.taps import LAST, B, FeatureTaps, Tap, parse_tap, read_features
+
+Half = Callable[[Any, Tensor], Any]  # modules are called: torch gives them no types
+
+
+@dataclass(frozen=True)
+class Cut:
+    """maps: body, images (B, 3, s, s) -> (B, C, H, W).   tail: body, maps -> features (B, width).
+
+    Functions of the body, not of one body: a copied network cuts its own copy.
+    """
+
+    maps: Half
+    tail: Half
+
+
+def find_cut(body: nn.Module) -> Cut | None:
+    """Where the body is cut, None where that is not known.
+
+    A network of one's own can say it with two methods, forward_maps(images) and forward_tail(maps).
+    """
+    if hasattr(body, "forward_maps") and hasattr(body, "forward_tail"):
+        return Cut(_own_maps, _own_tail)
+    if type(body).__module__.startswith("timm.") and not hasattr(body, "patch_embed"):
+        return Cut(_timm_maps, _timm_tail)
+    return _TORCHVISION.get(type(body).__name__) if type(body).__module__.startswith("torchvision.") else None
+
+
+def _own_maps(body: Any, images: Tensor) -> Any:
+    return body.forward_maps(images)
+
+
+def _own_tail(body: Any, maps: Tensor) -> Any:
+    return body.forward_tail(maps)
+
+
+def _timm_maps(body: Any, images: Tensor) -> Any:
+    return body.forward_features(images)
+
+
+def _timm_tail(body: Any, maps: Tensor) -> Any:
+    return body.forward_head(maps)
+
+
+def _resnet_maps(body: Any, images: Tensor) -> Any:
+    maps = body.maxpool(body.relu(body.bn1(body.conv1(images))))
+    return body.layer4(body.layer3(body.layer2(body.layer1(maps))))
+
+
+def _regnet_maps(body: Any, images: Tensor) -> Any:
+    return body.trunk_output(body.stem(images))
+
+
+def _pool(body: Any, maps: Tensor) -> Any:
+    return body.fc(body.avgpool(maps).flatten(1))
+
+
+def _features_maps(body: Any, images: Tensor) -> Any:
+    return body.features(images)
+
+
+def _features_tail(body: Any, maps: Tensor) -> Any:
+    return body.classifier(body.avgpool(maps).flatten(1))
+
+
+def _convnext_tail(body: Any, maps: Tensor) -> Any:
+    return body.classifier(body.avgpool(maps))
+
+
+def _densenet_tail(body: Any, maps: Tensor) -> Any:
+    return body.classifier(_average(functional.relu(maps)))
+
+
+def _mobilenet_v2_tail(body: Any, maps: Tensor) -> Any:
+    return body.classifier(_average(maps))
+
+
+def _average(maps: Tensor) -> Tensor:
+    return functional.adaptive_avg_pool2d(maps, 1).flatten(1)
+
+
+_TORCHVISION = {
+    "ResNet": Cut(_resnet_maps, _pool),
+    "RegNet": Cut(_regnet_maps, _pool),
+    "ConvNeXt": Cut(_features_maps, _convnext_tail),
+    "DenseNet": Cut(_features_maps, _densenet_tail),
+    "MobileNetV2": Cut(_features_maps, _mobilenet_v2_tail),
+    **dict.fromkeys(("AlexNet", "EfficientNet", "MobileNetV3", "VGG"), Cut(_features_maps, _features_tail)),
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +121,7 @@ class Network(nn.Module):
     """Features, then a linear classifier.
 
     taps: features that `forward_taps` hands over beside the logits; none cost nothing.
-    adaptation: how the body differs from its family's own definition (see `pretrained.adapt`); kept with the weights.
+    adaptation: how the body differs from its family's own definition (see `build.adapt`); kept with the weights.
     """
 
     def __init__(self, backbone: Backbone, num_classes: int) -> None:
@@ -45,8 +135,7 @@ class Network(nn.Module):
         self._detach = False
         self._channels_last = backbone.channels_last
         self._cut = find_cut(backbone.body)
-        self._caught: dict[str, Tensor] = {}
-        self._handles: list[Any] = []
+        self._hooks: FeatureTaps | None = None
 
     def forward_features(self, images: Tensor) -> Tensor:
         """images (B, 3, s, s) -> (B, width), what the classifier sees."""
@@ -94,34 +183,47 @@ class Network(nn.Module):
 
     def forward_taps(self, images: Tensor) -> tuple[Tensor, ...]:
         """Logits, then the features of every tap in order."""
-        try:
-            last = self.forward_features(images)
-            caught = {**self._caught, LAST: last}
-        finally:
-            self._caught.clear()
+        last = self.forward_features(images)
+        caught = {**(self._hooks.take() if self._hooks else {}), LAST: last}
         features = (caught[str(tap)] for tap in self.taps)
         return (self.forward_head(last), *(f.detach() if self._detach else f for f in features))
+
+    def name_taps(self, features: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The features of every tap, in order, by the tap's name."""
+        return {str(tap): feature for tap, feature in zip(self.taps, features, strict=True)}
 
     def tap(self, names: Sequence[str], detach: bool = False) -> None:
         """Choose the taps of `forward_taps`; an unknown place is answered with the known ones.
 
         detach: hand features over without their graph, where nobody differentiates through them.
         """
-        for handle in self._handles:
-            handle.remove()
-        self.taps = tuple(parse_tap(name) for name in names)
-        self._detach = detach
-        self._handles = [self._catch(tap) for tap in dict.fromkeys(self.taps) if tap.place != LAST]
+        if self._hooks is not None:
+            self._hooks.remove()
+        self.taps, self._detach, self._hooks = tuple(parse_tap(name) for name in names), detach, None
+        inside = [str(tap) for tap in self.taps if tap.place != LAST]
+        if inside:
+            self._hooks = FeatureTaps(
+                self.body,
+                inside,
+                stages=self.stages,
+                also_known=(LAST,),
+                detach=detach,
+                channels_last=self._channels_last,
+            )
 
-    def _catch(self, tap: Tap) -> Any:
-        path = self.stages.get(tap.place, tap.place)
-        modules = dict(self.body.named_modules())
-        if not path or path not in modules:
-            raise UserError(unknown_name("tap", tap.place, (LAST, *self.stages, *(m for m in modules if m))))
+    def read_taps(
+        self,
+        names: Sequence[str],
+        batches: Iterable[tuple[B, Tensor]],
+        collect: Callable[[B, Mapping[str, Tensor]], None],
+    ) -> None:
+        """Pass a data set through the network and collect the features of these taps; see `read_features`.
 
-        def keep(module: nn.Module, args: Any, output: Tensor) -> None:
-            # At once: what follows may change the output in place.
-            output = output.detach() if self._detach else output
-            self._caught[str(tap)] = shape_tap(output, tap.form, self._channels_last)
-
-        return modules[path].register_forward_hook(keep)
+        The taps that were chosen before are chosen again afterwards.
+        """
+        before, detach = [str(tap) for tap in self.taps], self._detach
+        self.tap(names, detach=True)
+        try:
+            read_features(self, lambda images: self.name_taps(self.forward_taps(images)[1:]), batches, collect)
+        finally:
+            self.tap(before, detach)

@@ -1,6 +1,11 @@
-"""The results as one page that needs no other file, and as Markdown, LaTeX and CSV; every number names its runs."""
+"""The results as one page that needs no other file, and as Markdown, LaTeX and CSV; every number names its runs.
 
-from stablenet.report.build import Report, build_report
+In reading order: `build_report` (all of it in ten lines), `gather` (what the run folders hold), `inside` (saliency
+maps, weights and offsets of some runs), `charts`, `report_page` (the page) and `serve` (the page on localhost, kept
+current).
+"""
+
+from stablenet.report.build_report import Report, build_report
 from stablenet.report.gather import ReportSettings
 
 __all__ = ["Report", "ReportSettings", "build_report"]

@@ -1,19 +1,36 @@
-"""The report's charts of a table, drawn as SVG. Every row of a table has a style of its own, the same in all charts."""
+"""The report's charts, drawn as SVG: tables, training curves, and what entered a run's loss.
+
+Every row of a table has a style of its own, the same in all charts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
-from stablenet.bench import BenchResult, Cell, Column, Row
-from stablenet.page import Drawing, Scale, choose_ticks
-from stablenet.report.curves import Curve
-from stablenet.report.gather import shown_rows
-from stablenet.report.numbers import write_points, write_share
+import pandas as pd
 
-WIDTH = 440
+from stablenet.bench import BenchResult, ResultCell, Row, TableColumn
+from stablenet.engine.run import RunFolder
+from stablenet.files import read_lines
+from stablenet.pages import (
+    WIDTH,
+    Curve,
+    Drawing,
+    Scale,
+    choose_ticks,
+    draw_histogram,
+    draw_percent_grid,
+    shorten,
+    write_points,
+)
+from stablenet.pages.plots import LEFT, RIGHT
+from stablenet.report.gather import shown_rows, write_share
+
 PALETTE = 8  # styles k0 … k7 of the page, for rows that have none of their own
 _LEFT, _RIGHT, _ROW = 120, 92, 32
 _NAME = 17  # letters of a line that fit left of a row
@@ -31,7 +48,7 @@ def choose_styles(result: BenchResult) -> dict[str, str]:
     return styles
 
 
-def draw_paired(result: BenchResult, column: Column, styles: Mapping[str, str]) -> str | None:
+def draw_paired(result: BenchResult, column: TableColumn, styles: Mapping[str, str]) -> str | None:
     """Differences to the reference seed by seed, their mean and its 95 % interval; None where nothing is paired."""
     cells = [(row, result.cell(row.id, column.id)) for row in shown_rows(result)]
     pairs = [(row, cell) for row, cell in cells if cell.versus is not None]
@@ -49,7 +66,7 @@ def draw_paired(result: BenchResult, column: Column, styles: Mapping[str, str]) 
     return drawing.render()
 
 
-def _find_range(cells: Sequence[Cell]) -> tuple[float, float]:
+def _find_range(cells: Sequence[ResultCell]) -> tuple[float, float]:
     """Zero, every difference and, where they are not far out, the intervals' ends."""
     seen = [value for cell in cells if cell.versus for value in cell.versus.differences] + [0.0]
     reach = max(max(seen) - min(seen), 1.0)
@@ -59,7 +76,7 @@ def _find_range(cells: Sequence[Cell]) -> tuple[float, float]:
     return min(seen) - 0.05 * reach, max(seen) + 0.05 * reach
 
 
-def _draw_difference(drawing: Drawing, scale: Scale, row: Row, cell: Cell, style: str, y: float) -> None:
+def _draw_difference(drawing: Drawing, scale: Scale, row: Row, cell: ResultCell, style: str, y: float) -> None:
     versus = cell.versus
     assert versus is not None
     if versus.low is not None and versus.high is not None:
@@ -96,9 +113,7 @@ def draw_along(result: BenchResult, styles: Mapping[str, str]) -> str | None:
     up = Scale(max(0.0, min(values) - pad), min(100.0, max(values) + pad), 196, 10)
     across = _place_columns(columns)
     drawing = Drawing(WIDTH, 240, f"Accuracy against {result.table.x_title or 'the columns'}")
-    for tick in choose_ticks(up.low, up.high):
-        drawing.line(40, up(tick), WIDTH - 8, up(tick), "grid")
-        drawing.text(34, up(tick) + 4, f"{tick:g} %", "tick", "end")
+    draw_percent_grid(drawing, up)
     for column in columns:
         drawing.text(across[column.id], 213, f"{column.x:g}", "tick", "middle")
     drawing.text(WIDTH / 2, 232, result.table.x_title, "tick", "middle")
@@ -111,7 +126,7 @@ def draw_along(result: BenchResult, styles: Mapping[str, str]) -> str | None:
 class _Line:
     """Of one row: cells that are measured, and the paper's numbers, by column in their order."""
 
-    measured: dict[str, Cell]
+    measured: dict[str, ResultCell]
     printed: dict[str, float]
 
     def list_values(self) -> list[float]:
@@ -120,13 +135,13 @@ class _Line:
         return [*seeds, *ends, *self.printed.values()]
 
 
-def _read_line(result: BenchResult, row: Row, columns: Sequence[Column]) -> _Line:
+def _read_line(result: BenchResult, row: Row, columns: Sequence[TableColumn]) -> _Line:
     cells = {column.id: result.cell(row.id, column.id) for column in columns}
     printed = {name: cell.paper.value for name, cell in cells.items() if cell.paper.value is not None}
     return _Line({name: cell for name, cell in cells.items() if cell.values}, printed)
 
 
-def _place_columns(columns: Sequence[Column]) -> dict[str, float]:
+def _place_columns(columns: Sequence[TableColumn]) -> dict[str, float]:
     """True to scale where the values lie close together, evenly where they span magnitudes."""
     values = [column.x for column in columns if column.x is not None]
     even = min(values) <= 0 or max(values) / min(values) > 5
@@ -151,7 +166,7 @@ def _draw_line(drawing: Drawing, line: _Line, across: Mapping[str, float], up: S
         drawing.dot(x, up(cell.mean), 3.6, f"dot {style}", f"mean {write_share(cell.mean)} %")
 
 
-def _split(measured: Mapping[str, Cell], columns: Sequence[str]) -> list[list[str]]:
+def _split(measured: Mapping[str, ResultCell], columns: Sequence[str]) -> list[list[str]]:
     """Columns that are measured side by side: no line leads over a missing one."""
     parts: list[list[str]] = [[]]
     for name in columns:
@@ -162,31 +177,90 @@ def _split(measured: Mapping[str, Cell], columns: Sequence[str]) -> list[list[st
     return [part for part in parts if part]
 
 
-def draw_training(curves: Sequence[tuple[str, Sequence[Curve]]], title: str) -> str | None:
-    """Shares per epoch: a thin line per seed, a thick one for their mean.   curves: a style and its seeds' curves."""
-    points = [point for _, seeds in curves for seed in seeds for point in seed]
-    if not points:
-        return None
-    last = max(epoch for epoch, _ in points)
-    low = min(value for _, value in points)
-    drawing = Drawing(WIDTH, 196, title)
-    across, up = Scale(1, max(last, 2), 40, WIDTH - 8), Scale(10 * (low // 10), 100, 160, 10)
-    for tick in choose_ticks(up.low, up.high):
-        drawing.line(40, up(tick), WIDTH - 8, up(tick), "grid")
-        drawing.text(34, up(tick) + 4, f"{tick:g} %", "tick", "end")
-    for style, seeds in curves:
-        if len(seeds) > 1:
-            for seed in seeds:
-                drawing.path([(across(epoch), up(value)) for epoch, value in seed], f"thin {style}")
-        drawing.path([(across(epoch), up(value)) for epoch, value in average(seeds)], f"thick {style}")
-    for epoch in sorted({1, round((1 + last) / 2), int(last)}):
-        drawing.text(across(epoch), 176, str(epoch), "tick", "middle")
-    drawing.text(WIDTH / 2, 193, "epoch", "tick", "middle")
+PARTS = {"train": "in training", "validation": "on held-out images"}
+
+
+class CurveReader:
+    """Reads every run once, however many cells it stands behind."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, dict[str, Curve]] = {}
+
+    def read(self, path: Path) -> Mapping[str, Curve]:
+        """Accuracy per epoch by part; a part without figures is empty."""
+        if path not in self._read:
+            epochs = [record for record in read_lines(RunFolder(path).records) if record["kind"] == "epoch"]
+            self._read[path] = {part: _read_part(epochs, part) for part in PARTS}
+        return self._read[path]
+
+    def read_column(self, result: BenchResult, column: TableColumn, part: str) -> dict[str, list[Curve]]:
+        """The curves of all runs of a column by row, runs under way among them; rows without any are left out."""
+        found = {}
+        for row in shown_rows(result):
+            cell = result.cell(row.id, column.id)
+            paths = [ref.path for value in cell.values for ref in value.runs] + [ref.path for ref in cell.unfinished]
+            curves = [curve for path in paths if (curve := self.read(path)[part])]
+            if curves:
+                found[row.id] = curves
+        return found
+
+
+def _read_part(epochs: list[dict[str, Any]], part: str) -> Curve:
+    pairs = ((record["epoch"], (record.get(part) or {}).get("accuracy")) for record in epochs)
+    return [(epoch, 100 * share) for epoch, share in pairs if share is not None]
+
+
+_NAMES, _GAP, _TOP = 84, 14, 22  # pixels: for the domains' names, between maps, above them
+_MAP_ROW = 16  # height of a domain
+_LETTERS = 13  # of a domain's name
+_SHADES = 10  # steps of the colour, styles h0 … h9 of the page
+
+
+def draw_offsets(offsets: Sequence[float]) -> str:
+    """Share of the samples by offset of their own class."""
+    low, high = min(*offsets, 0.0), max(*offsets, 0.0)
+    low, high = (low, high) if high - low > 1e-6 else (-1.0, 1.0)
+    ticks = {tick: f"{tick:g}" for tick in choose_ticks(low, high)}
+    return draw_histogram(
+        {"weights": offsets}, Scale(low, high, LEFT, RIGHT), ticks, "offset of the own class, in nats"
+    )
+
+
+def draw_groups(maps: Mapping[str, pd.DataFrame], name: Callable[[float], str]) -> str:
+    """Maps beside each other in the same colours, domains down and classes across; groups without samples stay blank.
+
+    maps: by title, each with a row per domain and a column per class, NaN where there is none.
+    name: how the ends of the colours are written.
+    """
+    frames = list(maps.values())
+    values = [value for frame in frames for value in frame.to_numpy().ravel().tolist() if not math.isnan(value)]
+    scale = Scale(min(values), max(*values, min(values) + 1e-6), 0, _SHADES)
+    rows = frames[0].index.tolist()
+    height, wide = _MAP_ROW * len(rows), (WIDTH - _NAMES) / len(frames) - _GAP
+    drawing = Drawing(WIDTH, _TOP + height + 36, "Groups of domain and class")
+    for number, row in enumerate(rows):
+        drawing.text(_NAMES - 8, _TOP + number * _MAP_ROW + 12, shorten(str(row), _LETTERS), "tick", "end")
+    for number, (title, frame) in enumerate(maps.items()):
+        left = _NAMES + number * (wide + _GAP)
+        drawing.text(left, 12, title, "heading")
+        _draw_map(drawing, frame, left, wide, scale)
+    drawing.text(WIDTH - _GAP, _TOP + height + 30, f"{len(frames[0].columns)} classes across", "tick", "end")
+    _draw_key(drawing, _TOP + height + 22, name(scale.low), name(scale.high))
     return drawing.render()
 
 
-def average(seeds: Sequence[Curve]) -> Curve:
-    """The mean of the epochs that all seeds have; runs under way are shorter."""
-    held = [dict(seed) for seed in seeds]
-    epochs = sorted(set.intersection(*(set(seed) for seed in held))) if held else []
-    return [(epoch, fmean(seed[epoch] for seed in held)) for epoch in epochs]
+def _draw_map(drawing: Drawing, frame: pd.DataFrame, left: float, wide: float, scale: Scale) -> None:
+    cell = wide / len(frame.columns)
+    for i, row in enumerate(frame.to_numpy().tolist()):
+        for k, value in enumerate(row):
+            if not math.isnan(value):
+                shade = min(int(scale(value)), _SHADES - 1)
+                drawing.cell(left + k * cell, _TOP + i * _MAP_ROW, cell, _MAP_ROW, f"h{shade}")
+
+
+def _draw_key(drawing: Drawing, y: float, low: str, high: str) -> None:
+    start, wide = _NAMES + 40, 12
+    for shade in range(_SHADES):
+        drawing.cell(start + shade * wide, y, wide, 8, f"h{shade}")
+    drawing.text(start - 6, y + 8, low, "tick", "end")
+    drawing.text(start + _SHADES * wide + 6, y + 8, high, "tick")

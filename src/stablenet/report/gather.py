@@ -1,15 +1,31 @@
-"""Everything a page tells, read from run folders: tables filled, runs, and what could not be read."""
+"""Reads what a report shows from run folders, formats numbers, and writes tables as Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from stablenet.bench import BenchResult, Row, Table, collect, find_table, list_tables
-from stablenet.bench.scan import FoundRun, Problem, Scan, scan_runs
+from stablenet.bench import (
+    BenchResult,
+    PaperNumber,
+    PaperTable,
+    ResultCell,
+    Row,
+    TableColumn,
+    collect,
+    find_table,
+    list_tables,
+)
+from stablenet.bench.collect import FoundRun, Scan, scan_runs
+from stablenet.bench.results import LeftOut
 from stablenet.errors import UserError
 from stablenet.evaluation.selection import DEFAULT_RULE, RULES
+from stablenet.pages import write_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +64,7 @@ class Gathered:
 
     results: tuple[BenchResult, ...]
     runs: tuple[FoundRun, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[LeftOut, ...]
 
     @property
     def notes(self) -> list[str]:
@@ -76,7 +92,7 @@ def gather(settings: ReportSettings) -> Gathered:
     return Gathered(tuple(r for r in results if asked or has_runs(r)), scan.runs, scan.problems)
 
 
-def _fill(table: Table, settings: ReportSettings, scan: Scan) -> BenchResult:
+def _fill(table: PaperTable, settings: ReportSettings, scan: Scan) -> BenchResult:
     return collect(table, settings.runs, rule=settings.rule, tuned=settings.tuned, root=settings.root, scan=scan)
 
 
@@ -89,3 +105,190 @@ def has_runs(result: BenchResult, rows: Sequence[Row] | None = None) -> bool:
 def shown_rows(result: BenchResult) -> list[Row]:
     """Rows of the table; those beside it only where they have runs."""
     return [row for row in result.rows if not row.extra or has_runs(result, [row])]
+
+
+MISSING, BY_DESIGN = "missing", "–"
+
+
+def write_share(value: float) -> str:
+    """Percent with a digit after the point."""
+    return f"{value:.1f}"
+
+
+def write_spread(cell: ResultCell, counted: bool = False) -> str:
+    """ "93.1 ± 0.4", without the spread where there is one seed only; counted: "93.1 ± 0.4 [3]", with the seeds."""
+    assert cell.mean is not None
+    spread = "" if cell.deviation is None else f" ± {write_share(cell.deviation)}"
+    return write_share(cell.mean) + spread + (f" [{cell.count}]" if counted else "")
+
+
+def rank_cells(result: BenchResult, rows: Sequence[Row]) -> Mapping[tuple[str, str], int]:
+    """1 for the best measured mean of a column, 2 for the second, as they are written; a column of one row has none."""
+    ranks: dict[tuple[str, str], int] = {}
+    for column in result.columns:
+        cells = [result.cell(row.id, column.id) for row in rows]
+        means = {cell.row: write_share(cell.mean) for cell in cells if cell.mean is not None}
+        best = sorted({float(mean) for mean in means.values()}, reverse=True)
+        if len(means) < 2:
+            continue
+        for place, value in enumerate(best[:2], start=1):
+            ranks |= {(row, column.id): place for row, mean in means.items() if float(mean) == value}
+    return ranks
+
+
+def name_column(column: TableColumn) -> str:
+    """With its group, where it stands alone."""
+    return f"{column.group} {column.title}".strip()
+
+
+def name_row(row: Row) -> str:
+    """* for domain labels; what only approximates its method says so."""
+    name = f"{row.title}*" if row.needs_domains else row.title
+    return f"{name} (approximation)" if row.approximation else name
+
+
+def differ_in_seeds(cells: Iterable[ResultCell]) -> bool:
+    """Whether single numbers have to say how many seeds are behind them."""
+    return len({cell.count for cell in cells if cell.values}) > 1
+
+
+def write_seeds(cells: Sequence[ResultCell]) -> str:
+    """How many seeds are behind the numbers: "3 seeds", "1 to 3 seeds"."""
+    counts = sorted({cell.count for cell in cells if cell.values})
+    if not counts:
+        return "no seeds yet"
+    if len(counts) == 1:
+        return "1 seed" if counts[0] == 1 else f"{counts[0]} seeds"
+    return f"{counts[0]} to {counts[-1]} seeds"
+
+
+QUOTED = "°"  # behind a number of the paper that it took from elsewhere
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
+
+
+def write_markdown(result: BenchResult) -> str:
+    """Measured numbers with the paper's beside them."""
+    rows, columns = shown_rows(result), result.columns
+    ranks, counted = rank_cells(result, rows), differ_in_seeds(result.cells.values())
+    lines = [f"### {result.table.title}", "", result.table.caption, ""]
+    lines.append("| method | " + " | ".join(_pipe(name_column(column)) for column in columns) + " |")
+    lines.append("|---|" + "---:|" * len(columns))
+    for row in rows:
+        cells = [_mark_cell(result.cell(row.id, c.id), ranks.get((row.id, c.id), 0), counted) for c in columns]
+        lines.append(f"| {_pipe(name_row(row))} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", _explain(result) + "."]) + "\n"
+
+
+def _mark_cell(cell: ResultCell, rank: int, counted: bool) -> str:
+    text = {1: "**{}**", 2: "<u>{}</u>"}.get(rank, "{}").format(_measured(cell, counted))
+    paper = _paper(cell.paper, "**{}**", "<u>{}</u>")
+    if paper and cell.difference is not None:
+        return f"{text} (paper {paper}, {write_points(cell.difference)})"
+    return f"{text} (paper {paper})" if paper else text
+
+
+def _pipe(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def write_latex(result: BenchResult) -> str:
+    """A `booktabs` table; below every row of the paper its printed numbers."""
+    rows, columns = shown_rows(result), result.columns
+    ranks, counted = rank_cells(result, rows), differ_in_seeds(result.cells.values())
+    lines = [r"\begin{table}[ht]", r"\centering", rf"\caption{{{_tex(result.table.title)}. {_tex(_explain(result))}.}}"]
+    lines += [rf"\label{{{result.table.label or 'tab:' + result.table.name}-measured}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
+    if any(column.group for column in columns):
+        groups = [(name, len(list(members))) for name, members in groupby(columns, lambda column: column.group)]
+        lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{_tex(name)}}}" for name, n in groups)]) + r" \\")
+    lines.append(" & ".join(["Method", *(_tex(column.title) for column in columns)]) + r" \\ \midrule")
+    for row in rows:
+        cells = [result.cell(row.id, column.id) for column in columns]
+        texts = [_tex_cell(cell, ranks.get((row.id, cell.column), 0), counted) for cell in cells]
+        lines.append(" & ".join([_tex(name_row(row)), *texts]) + r" \\")
+        if any(_paper(cell.paper) for cell in cells):
+            printed = [_tex(_paper(cell.paper, r"\textbf{{{}}}", r"\underline{{{}}}"), ready=True) for cell in cells]
+            lines.append(" & ".join([r"\quad\small paper", *(rf"\small {text}" for text in printed)]) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def _tex_cell(cell: ResultCell, rank: int, counted: bool) -> str:
+    text = _tex(_measured(cell, counted)).replace(MISSING, r"\textit{missing}")
+    return {1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}.get(rank, "{}").format(text)
+
+
+def _tex(text: str, ready: bool = False) -> str:
+    """ready: LaTeX already, but for its signs."""
+    text = text if ready else text.translate(_LATEX)
+    return text.replace("−", "$-$").replace("±", r"$\pm$").replace("–", "--").replace(QUOTED, r"$^\circ$")
+
+
+def write_csv(result: BenchResult) -> str:
+    """One line per cell; figures in percent, nothing rounded, nothing where there is nothing."""
+    lines = [_describe(result, row, column) for row in shown_rows(result) for column in result.columns]
+    buffer = StringIO()
+    writer = csv.DictWriter(buffer, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return buffer.getvalue()
+
+
+def _describe(result: BenchResult, row: Row, column: TableColumn) -> dict[str, Any]:
+    cell = result.cell(row.id, column.id)
+    versus = cell.versus
+    return {
+        "table": result.table.name,
+        "row": row.id,
+        "method": row.method,
+        "domain_labels": "yes" if row.needs_domains else "no",
+        "approximation": row.approximation,
+        "column": column.id,
+        "group": column.group,
+        "state": cell.state,
+        "reason": cell.reason,
+        "mean": cell.mean,
+        "deviation": cell.deviation,
+        "seeds": cell.count,
+        "paper": cell.paper.value,
+        "paper_status": cell.paper.status,
+        "difference": cell.difference,
+        "versus": versus and versus.mean,
+        "versus_low": versus and versus.low,
+        "versus_high": versus and versus.high,
+        "verdict": versus and versus.verdict,
+        "runs": " ".join(ref.path.name for value in cell.values for ref in value.runs),
+    }
+
+
+FORMATS: dict[str, Callable[[BenchResult], str]] = {"md": write_markdown, "tex": write_latex, "csv": write_csv}
+
+
+def _measured(cell: ResultCell, counted: bool) -> str:
+    if cell.state == "by-design":
+        return BY_DESIGN
+    return write_spread(cell, counted) if cell.values else MISSING
+
+
+def _paper(number: PaperNumber, best: str = "{}", second: str = "{}") -> str:
+    """The paper's number as it prints it; nothing where it prints nothing."""
+    if number.status == "dash":
+        return BY_DESIGN
+    if number.value is None:
+        return ""
+    text = f"{number.value:.2f}"
+    marked = best.format(text) if number.best else second.format(text) if number.second else text
+    return marked + (QUOTED if number.status == "quoted" else "")
+
+
+def _explain(result: BenchResult) -> str:
+    cells = list(result.cells.values())
+    told = f"Accuracy in %, mean ± sample standard deviation over {write_seeds(cells)}"
+    told += " (how many in brackets)" if differ_in_seeds(cells) else ""
+    told += f"; epoch chosen by {result.rule}"
+    told += "; * learns from domain labels" if any(row.needs_domains for row in shown_rows(result)) else ""
+    quoted = any(cell.paper.status == "quoted" for cell in cells)
+    return told + (f"; {QUOTED} the paper quotes this number from elsewhere" if quoted else "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stablenet.engine.config import hash_values
 from stablenet.errors import UserError
-from stablenet.report.build import Report, build_report
+from stablenet.report.build_report import Report, build_report
 from stablenet.report.gather import ReportSettings
 
 HOST = "127.0.0.1"

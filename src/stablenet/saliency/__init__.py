@@ -1,11 +1,17 @@
-"""Where a network looks: smoothed gradients of runs side by side, checked against random networks."""
+"""Where a network looks: smoothed gradients of several runs, checked against random networks.
 
-from stablenet.saliency.maps import SaliencySettings, smooth_gradients
-from stablenet.saliency.masks import share_on_object
-from stablenet.saliency.panels import Gallery, Panel, look
-from stablenet.saliency.sanity import Sanity, check_maps, randomise_parameters
-from stablenet.saliency.subjects import Subjects, choose_subjects, read_subjects
-from stablenet.saliency.views import View
+In reading order: `maps` (the gradients, and whether they can be trusted) and `views` (runs side by side, and the page).
+"""
+
+from stablenet.saliency.maps import (
+    SaliencySettings,
+    Sanity,
+    check_maps,
+    randomise_parameters,
+    share_on_object,
+    smooth_gradients,
+)
+from stablenet.saliency.views import Gallery, Panel, Subjects, View, choose_subjects, look, read_subjects
 
 __all__ = [
     "Gallery",

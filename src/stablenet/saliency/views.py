@@ -1,24 +1,94 @@
-"""One run's maps of some images; kept in its folder, so that no page computes them twice."""
+"""Where runs look, side by side: the images, each run's maps (kept in its folder), the gallery and its page."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import pandas as pd
 import torch
 from torch import Tensor
 
+from stablenet._version import __version__
 from stablenet.engine.checkpoint import load_tensors, save_tensors
 from stablenet.engine.config import hash_values
-from stablenet.engine.runs import Run
+from stablenet.engine.run import Run
+from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import load_chosen
-from stablenet.evaluation.predict import find_device
+from stablenet.evaluation.predict import find_device, read_pixels
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
-from stablenet.saliency.maps import SaliencySettings, smooth_gradients
-from stablenet.saliency.masks import share_on_object
-from stablenet.saliency.sanity import Sanity, check_maps
-from stablenet.saliency.subjects import Subjects
+from stablenet.pages import encode_image, render, write_text
+from stablenet.saliency.maps import (
+    SaliencySettings,
+    Sanity,
+    check_maps,
+    find_digit_masks,
+    read_mask_files,
+    share_on_object,
+    smooth_gradients,
+)
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """ids: names of the images.   pixels: (H, W, 3) uint8 each.   labels, domains: words, "" where unknown.
+    masks: (n, s, s) bool at the network's image size, None where nobody knows the object's pixels.
+    """
+
+    ids: tuple[str, ...]
+    pixels: tuple[Tensor, ...]
+    labels: tuple[str, ...]
+    domains: tuple[str, ...]
+    masks: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def choose_subjects(run: Run, count: int, part: str = "test", root: Path | None = None) -> Subjects:
+    """Images of a part, class by class in turn, spread evenly over each class; the same in every call."""
+    if count < 1:
+        raise UserError(f"the number of images must be at least 1, got {count}")
+    data = run.open_data(root)
+    samples = data.open_part(part)
+    if not len(samples):
+        raise UserError(f"the split of {run.path} has no images in the part {part!r}: choose another --part")
+    chosen = spread_over_classes(samples.y, count)
+    rows = samples.row[chosen]
+    ids = tuple(samples.pixels.ids[row] for row in rows.tolist())
+    return Subjects(
+        ids=ids,
+        pixels=tuple(samples.pixels.read(rows)),
+        labels=tuple(run.classes[k] for k in samples.y[chosen].tolist()),
+        domains=tuple(run.manifest.domains[k] for k in samples.domain[chosen].tolist()),
+        masks=find_digit_masks(data.table, ids, run.config.data.image_size),
+    )
+
+
+def spread_over_classes(y: Tensor, count: int) -> Tensor:
+    """Positions (≤ count,) in y (n,): one of every class in turn, at even steps through each class."""
+    classes = y.unique().tolist()
+    turns = -(-count // len(classes))
+    own = [(y == label).nonzero().squeeze(1) for label in classes]
+    steps = [places[torch.linspace(0, len(places) - 1, min(turns, len(places))).round().long()] for places in own]
+    dealt = [places[turn] for turn in range(turns) for places in steps if turn < len(places)]
+    return torch.stack(dealt[:count])
+
+
+def read_subjects(run: Run, paths: Sequence[Path], masks: Path | None = None) -> Subjects:
+    """The user's own image files, with masks from a folder where there are any."""
+    side = run.config.data.image_size
+    return Subjects(
+        ids=tuple(path.name for path in paths),
+        pixels=tuple(read_pixels(path, run.config.data.store_size) for path in paths),
+        labels=("",) * len(paths),
+        domains=("",) * len(paths),
+        masks=None if masks is None else read_mask_files(masks, paths, side),
+    )
+
 
 CHECKED = 4  # images of the sanity check, which makes two more maps of each
 _KEY_DIGITS = 12
@@ -94,3 +164,144 @@ def _name_file(run: Run, subjects: Subjects, settings: SaliencySettings, model: 
 def hash_pixels(pixels: Tensor) -> str:
     """SHA-256 of (H, W, 3) uint8: images of one name may differ."""
     return hashlib.sha256(bytes(str(tuple(pixels.shape)), "ascii") + pixels.contiguous().numpy().tobytes()).hexdigest()
+
+
+_BRIGHTEST = 0.99  # quantile of a map that is drawn at full brightness; single pixels stand out far
+
+
+@dataclass(frozen=True)
+class Glance:
+    """One map on a panel.   uri: its picture.   blank: the map is zero everywhere.
+    right: None where the class is not known.   share: None where it is blank or the object is not known.
+    """
+
+    uri: str
+    blank: bool
+    predicted: str
+    probability: float
+    right: bool | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """An image and what every run sees in it.   area: the object's share of the image, None where unknown."""
+
+    uri: str
+    id: str
+    label: str
+    domain: str
+    area: float | None
+    glances: tuple[Glance, ...]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """panels: one per image.   views: one per run, in the panels' order.   area: mean over the images."""
+
+    panels: tuple[Panel, ...]
+    views: tuple[View, ...]
+    settings: SaliencySettings
+    area: float | None
+
+
+def look(
+    runs: Sequence[Run],
+    subjects: Subjects,
+    settings: SaliencySettings | None = None,
+    *,
+    rule: str = DEFAULT_RULE,
+    device: str = "auto",
+) -> Gallery:
+    """The maps of all runs on all images."""
+    settings = settings or SaliencySettings()
+    _check_comparable(runs)
+    views = tuple(view_images(run, subjects, settings, rule=rule, device=device) for run in runs)
+    areas = None if subjects.masks is None else subjects.masks.float().mean((1, 2))
+    panels = tuple(_make_panel(subjects, number, views, areas) for number in range(len(subjects)))
+    return Gallery(panels, views, settings, None if areas is None else float(areas.mean()))
+
+
+def check_same_split(runs: Sequence[Run]) -> None:
+    """Images of one run's test part may be training images of a run that was split otherwise."""
+    for run in runs[1:]:
+        if run.manifest.hash != runs[0].manifest.hash:
+            raise UserError(
+                f"{runs[0].path.name} and {run.path.name} were trained on different splits: compare runs of one data "
+                "setting and seed, or name images of your own with --images"
+            )
+
+
+def _check_comparable(runs: Sequence[Run]) -> None:
+    if not runs:
+        raise UserError("no runs were named: saliency needs at least one finished run")
+    for run in runs[1:]:
+        if run.classes != runs[0].classes:
+            raise UserError(f"{runs[0].path.name} and {run.path.name} know different classes: compare them apart")
+
+
+def _make_panel(subjects: Subjects, number: int, views: Sequence[View], areas: Tensor | None) -> Panel:
+    label = subjects.labels[number]
+    return Panel(
+        uri=encode_image(subjects.pixels[number]),
+        id=subjects.ids[number],
+        label=label,
+        domain=subjects.domains[number],
+        area=None if areas is None else float(areas[number]),
+        glances=tuple(_glance(view, number, label) for view in views),
+    )
+
+
+def _glance(view: View, number: int, label: str) -> Glance:
+    predicted = view.run.classes[int(view.predicted[number])]
+    return Glance(
+        uri=encode_image(colour_map(view.maps[number])),
+        blank=not bool(view.maps[number].any()),
+        predicted=predicted,
+        probability=float(view.probability[number]),
+        right=predicted == label if label else None,
+        share=None if view.shares is None or view.shares[number].isnan() else float(view.shares[number]),
+    )
+
+
+def colour_map(saliency: Tensor) -> Tensor:
+    """(s, s) non-negative to (s, s, 3) uint8: the brighter, the more it matters."""
+    from matplotlib import colormaps
+
+    top = saliency.flatten().quantile(_BRIGHTEST).clamp_min(torch.finfo(saliency.dtype).tiny)
+    colours = colormaps["inferno"]((saliency / top).clamp(max=1).numpy())
+    return torch.from_numpy((255 * colours[..., :3]).round().astype("uint8"))
+
+
+def write_page(gallery: Gallery, path: Path) -> None:
+    names = name_runs([view.run for view in gallery.views])
+    values = {"gallery": gallery, "names": names, "version": __version__}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, render("saliency/page.html.jinja", values))
+
+
+def name_runs(runs: Sequence[Run]) -> list[str]:
+    """The method's name, or the folder's where a method occurs twice."""
+    counts = Counter(run.config.method.name for run in runs)
+    return [run.config.method.name if counts[run.config.method.name] == 1 else run.path.name for run in runs]
+
+
+def tabulate_views(gallery: Gallery) -> pd.DataFrame:
+    """One row per image and run: run, image, class, domain, predicted, probability, share_on_object, object_area."""
+    return pd.DataFrame(
+        [
+            {
+                "run": view.run.path.name,
+                "method": view.run.config.method.name,
+                "image": panel.id,
+                "class": panel.label,
+                "domain": panel.domain,
+                "predicted": glance.predicted,
+                "probability": glance.probability,
+                "share_on_object": glance.share,
+                "object_area": panel.area,
+            }
+            for panel in gallery.panels
+            for view, glance in zip(gallery.views, panel.glances, strict=True)
+        ]
+    )

@@ -1,4 +1,11 @@
-"""Sample weights under which features are independent. Imports torch alone."""
+"""Sample weights under which features are independent. Imports torch alone.
+
+In reading order: the mathematics, `fourier` (random Fourier features), `statistic` (the weighted covariance), `gram`
+(the same from products of samples) and `dependence` (the public functions); the problem, `settings`, `presets`,
+`problem` and `solver`; batch by batch as in the paper, `inputs`, `memory`, `module`, and `distributed` for several
+processes; the whole training set, `dataset`, `offsets`, `recommended` (every rule of that preset) and `whole_set` (what
+enters the loss); last `kernels`, the fast paths on CUDA.
+"""
 
 from stablenet.weighting.dataset import DatasetWeighting, solve_dataset
 from stablenet.weighting.dependence import dependence_matrix, label_dependence, pairwise_dependence

@@ -1,4 +1,4 @@
-"""Weights for all N samples at once, and a store that collects features over an epoch and hands weights out by index.
+"""Weights for all N samples at once: features are collected over an epoch, weights are handed out by index.
 
 The paper's objection to a global solve is storage: features of every sample. Pooled features are small (60,000
 samples of 1,536 numbers in half precision: 184 MB), and one solve an epoch costs O(N·m·q·C) a step for label pairs.
@@ -10,16 +10,93 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stablenet.errors import UserError
-from stablenet.weighting import recommended
+from stablenet.weighting import distributed, recommended
 from stablenet.weighting.inputs import Features, check_finite, check_labels, join_layers
+from stablenet.weighting.memory import adopt_saved_shapes
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, effective_sample_size
-from stablenet.weighting.store import SampleStore
+
+COLLECTED = ("features", "labels", "seen")
+
+
+class SampleStore(nn.Module):
+    """What whole-set solves have in common. A subclass adds what it solves for, by sample, as buffers.
+
+    storage: type of the stored features; float16 halves the memory and is enough for pooled activations.
+    """
+
+    features: Tensor
+    labels: Tensor
+    seen: Tensor
+
+    def __init__(self, num_samples: int, storage: torch.dtype, with_labels: bool) -> None:
+        super().__init__()
+        if num_samples < 1:
+            raise UserError(f"num_samples must be at least 1, got {num_samples}")
+        self.num_samples = num_samples
+        self._storage = storage
+        self._with_labels = with_labels
+        self.register_buffer("features", torch.empty(0, dtype=storage))
+        self.register_buffer("labels", torch.empty(0))
+        self.register_buffer("seen", torch.zeros(num_samples, dtype=torch.bool))
+
+    @torch.no_grad()
+    def collect(self, index: Tensor, features: Features, labels: Tensor | None = None) -> None:
+        """Remember a batch.   index: (B,) in 0 … N−1.   features: (B, m) or layers.   labels: (B,) or (B, C).
+
+        Of a sample that comes again only the latest features count. Several processes call it together, each with its
+        part of the batch, and all of them remember the whole: wrappers that give the first one's buffers to all, and
+        checkpoints, which the first one writes, then lose nothing.
+        """
+        z, _ = join_layers(features, least=1 if distributed.processes() == 1 else 0)
+        check_labels(labels, len(z), needed=self._with_labels)
+        if index.shape != (len(z),):
+            raise UserError(f"index must have one entry per sample, shape ({len(z)},), got {tuple(index.shape)}")
+        z = z.to(self._storage)
+        if distributed.processes() > 1:
+            sizes = distributed.gather_sizes(len(z), z.device)
+            index, z = (distributed.gather_rows(rows, sizes) for rows in (index.to(z.device), z))
+            labels = None if labels is None else distributed.gather_rows(labels, sizes)
+        if not self.features.numel():
+            self._allocate(z, labels)
+        self.features[index] = z
+        self.seen[index] = True
+        if self.labels.numel() and labels is not None:
+            self.labels[index] = labels.detach().to(self.labels.dtype)
+
+    def _read(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Indices of the samples collected since the last solve, rising, their features in float32 and labels."""
+        chosen = self.seen.nonzero().squeeze(1)
+        if not len(chosen):
+            raise UserError("nothing was collected; call collect(index, features, labels) on the batches of an epoch")
+        z = self.features[chosen].float()
+        if not bool(torch.isfinite(z).all()):
+            raise UserError(
+                f"the collected features hold NaN or inf, or overflow {self._storage}; "
+                f"build {type(self).__name__} with storage=torch.float32, or look for a diverging loss"
+            )
+        return chosen, z, self.labels[chosen] if self.labels.numel() else None
+
+    def _forget(self) -> None:
+        self.seen.fill_(False)
+        self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
+
+    def _allocate(self, z: Tensor, labels: Tensor | None) -> None:
+        for name, buffer in self.named_buffers(recurse=False):
+            setattr(self, name, buffer.to(z.device))
+        self.features = torch.zeros(self.num_samples, z.shape[1], dtype=self._storage, device=z.device)
+        if labels is not None and self._with_labels:
+            self.labels = labels.detach().new_zeros(self.num_samples, *labels.shape[1:])
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        adopt_saved_shapes(self, COLLECTED, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
 
 # The dependence under weights 1 + s·(w − 1) is a polynomial of degree four in s: covariances are quadratic in the
 # weights. Its values at five places give it everywhere.
@@ -41,7 +118,7 @@ def dataset_settings(preset: str, overrides: dict[str, Any]) -> WeightingSetting
 def solve_dataset(
     features: Features, labels: Tensor | None = None, *, preset: str = "recommended", **overrides: Any
 ) -> Solution:
-    """Weights of all N samples, solved together (Eq. learning_weight as it stands, no batches and no memory).
+    """Weights of all N samples, solved together (Eq. 7, learning_weight as it stands, no batches and no memory).
 
     features: (N, m), or a dict of layers by name.   labels: (N,) integer classes or (N, C) columns.
     overrides: fields of `WeightingSettings`, on top of what a whole set changes in the preset (see this module).

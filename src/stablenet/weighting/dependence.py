@@ -10,9 +10,18 @@ from torch import Tensor
 
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
-from stablenet.weighting.direct import ROWS_AT_ONCE, DirectLabelPairs, DirectPairs, DirectSamePairs, weighted_covariance
-from stablenet.weighting.forms import Form, centre_for, check_form, measure_weights
 from stablenet.weighting.gram import PRODUCTS_UP_TO, GramLabelPairs, GramPairs, add, label_gram_of
+from stablenet.weighting.statistic import (
+    ROWS_AT_ONCE,
+    DirectLabelPairs,
+    DirectPairs,
+    DirectSamePairs,
+    Form,
+    centre_for,
+    check_form,
+    measure_weights,
+    weighted_covariance,
+)
 
 Method = Literal["auto", "direct", "gram"]
 
@@ -27,11 +36,11 @@ class Statistic(Protocol):
 def pairwise_dependence(
     u: Tensor, w: Tensor | None = None, *, form: Form = "covariance", method: Method = "auto"
 ) -> Tensor:
-    r"""Squared weighted cross-covariances, summed over feature pairs: D = Σ_{i<j} ‖Σ_ij‖²_F (Eq. learning_weight).
+    r"""Squared weighted cross-covariances, summed over feature pairs: D = Σ_{i<j} ‖Σ_ij‖²_F (Eq. 7, learning_weight).
 
     u: (n, m, q) Fourier features, see `random_fourier_features`.
     w: (n,) non-negative, sums to n; ones when left out. Its gradient is analytic; u gets none.
-    form: "covariance", zero when all features are uncorrelated under w, or "paper" (Eq. sigmaabw), which is not.
+    form: "covariance", zero when all features are uncorrelated under w, or "paper" (Eq. 6, sigmaabw), which is not.
     method: "direct" forms the (m·q)² covariance, "gram" n × n products; both exact; "auto" counts and picks.
     Returns a scalar.
 

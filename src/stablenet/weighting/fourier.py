@@ -1,4 +1,4 @@
-"""Random Fourier features: the functions in whose covariance dependence shows (Eq. rff_transform)."""
+"""Random Fourier features: the functions in whose covariance dependence shows (Eq. 4, rff_transform)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def apply_fourier_functions(
     with_sine: bool = False,
     scale_phases: bool = False,
 ) -> Tensor:
-    """u_ia(x) = √2·cos(ω_ia·x/σ_i + φ_ia) (Eq. rff_transform).   z: (n, m).   Returns (n, m', q).
+    """u_ia(x) = √2·cos(ω_ia·x/σ_i + φ_ia) (Eq. 4, rff_transform).   z: (n, m).   Returns (n, m', q).
 
     Two variants of the published code: with_sine gives √(2/q)·[cos, sin], hence (n, m', 2q); scale_phases first
     maps the angles, per sample and function, linearly onto [0, π/2] across the features.
@@ -136,7 +136,7 @@ def random_fourier_features(
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Random Fourier features of the columns of z (Eq. rff_transform, σ = 1 by default).
+    """Random Fourier features of the columns of z (Eq. 4, rff_transform, σ = 1 by default).
 
     z: (n, m) features of about unit scale; see `standardize`.
     num_functions: q ≥ 1 functions per feature; 0 < q < 1 takes a random share of the features, one

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stablenet.weighting.forms import Form, centre_for, measure_weights, pull_back
+from stablenet.weighting.statistic import Form, centre_for, measure_weights, pull_back
 
 # Up to this many functions, Σ_i K_i∘K_i is cheapest as q(q+1)/2 full-speed matrix products; beyond it (where
 # their number would grow as q²), forming each small K_i is: linear in q, but bound by memory traffic.

@@ -22,7 +22,7 @@ STATE = ("features", "measure", "labels")
 
 
 @dataclass(frozen=True)
-class Samples:
+class WeightedRows:
     """Rows of features with what belongs to them.
 
     features: (r, m).   measure: (r,) weights, or logits where the memory holds those.
@@ -85,11 +85,11 @@ class Memory(nn.Module, ABC):
             self.labels = labels.new_zeros(*shape, *labels.shape[1:], dtype=z.dtype if as_columns else labels.dtype)
 
     @abstractmethod
-    def recall(self) -> Samples | None:
+    def recall(self) -> WeightedRows | None:
         """The filled rows; where weights are held, each group's sum to its number of rows."""
 
     @abstractmethod
-    def write(self, batch: Samples, valid: Tensor | None) -> None:
+    def write(self, batch: WeightedRows, valid: Tensor | None) -> None:
         """Take the batch into the buffers, unless `valid` (a scalar on the device) says that it must leave no trace."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Memory(nn.Module, ABC):
     def _shape(self) -> tuple[int, ...]:
         """The leading dimensions of the buffers."""
 
-    def _columns(self, batch: Samples) -> list[tuple[Tensor, Tensor]]:
+    def _columns(self, batch: WeightedRows) -> list[tuple[Tensor, Tensor]]:
         """(buffer, new rows) of everything that is stored."""
         pairs = [(self.features, batch.features), (self.measure, batch.measure)]
         if batch.labels is not None:
@@ -130,7 +130,7 @@ class Memory(nn.Module, ABC):
 
 
 class AveragedMemory(Memory):
-    """The paper's memory (Eq. save_w): every group a running mean of batches, row by row, with its own α.
+    """The paper's memory (Eq. 10, save_w): every group a running mean of batches, row by row, with its own α.
 
     Z_Gi ← α_i·Z_Gi + (1 − α_i)·Z_L, and the same for weights and, when label pairs are on, for one-hot labels: a
     remembered row then carries the same mixture of labels as of features. The first batch fills the groups. A short
@@ -142,16 +142,16 @@ class AveragedMemory(Memory):
         if self._settings.memory_start == "running-mean":
             self.filled = self.rows  # with zeros, as in the published code
 
-    def recall(self) -> Samples | None:
+    def recall(self) -> WeightedRows | None:
         if not self.filled:
             return None
         measure = self.measure[:, : self.filled]
         if self._settings.memory_holds == "weights":
             measure = measure / measure.mean(1, keepdim=True)
         labels = self.labels[:, : self.filled].flatten(0, 1) if self.labels.numel() else None
-        return Samples(self.features[:, : self.filled].flatten(0, 1), measure.flatten(), labels)
+        return WeightedRows(self.features[:, : self.filled].flatten(0, 1), measure.flatten(), labels)
 
-    def write(self, batch: Samples, valid: Tensor | None) -> None:
+    def write(self, batch: WeightedRows, valid: Tensor | None) -> None:
         size = len(batch.features)
         known = min(self.filled, size)
         for group, alpha in enumerate(self._settings.alpha_of_groups()):
@@ -180,16 +180,16 @@ class AveragedMemory(Memory):
 class QueueMemory(Memory):
     """The last k·rows samples as they were. Rows are real, so their covariance is that of the data."""
 
-    def recall(self) -> Samples | None:
+    def recall(self) -> WeightedRows | None:
         if not self.filled:
             return None
         measure = self.measure[: self.filled]
         if self._settings.memory_holds == "weights":
             measure = measure / measure.mean()
         labels = self.labels[: self.filled] if self.labels.numel() else None
-        return Samples(self.features[: self.filled], measure, labels)
+        return WeightedRows(self.features[: self.filled], measure, labels)
 
-    def write(self, batch: Samples, valid: Tensor | None) -> None:
+    def write(self, batch: WeightedRows, valid: Tensor | None) -> None:
         size, capacity = len(batch.features), len(self.features)
         first = self.stored % capacity  # a queue counts rows, which gives the place to write
         head = min(size, capacity - first)

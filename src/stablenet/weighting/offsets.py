@@ -1,4 +1,4 @@
-r"""What the context says of the label, added to the logits in training so that the network need not learn it.
+"""Offsets: what the context predicts of the label, added to the logits in training so that the network learns the rest.
 
 Weights lose their force where a network fits every sample: a loss near zero stays near zero under any weight. They also
 cannot raise what is not there: a class that no training image shows in some context. Offsets have neither weakness.
@@ -34,9 +34,28 @@ from torch import Tensor
 from torch.nn import functional
 
 from stablenet.errors import UserError
-from stablenet.weighting.components import leading_components
+from stablenet.weighting.dataset import SampleStore
+from stablenet.weighting.fourier import standardize
 from stablenet.weighting.inputs import Features, check_finite, join_layers
-from stablenet.weighting.store import SampleStore
+
+LEAST = 1e-5  # of all variance: a component with less is rounding
+
+
+def leading_components(z: Tensor, count: int) -> Tensor:
+    """The `count` leading components of features z (n, m), their squares and pairwise products, all standardized.
+
+    Squares and products let a linear model draw ellipses around groups of samples, as domains are.
+    Returns (n, k + k·(k + 1)/2), k at most n and m; components without variance are zeros.
+    """
+    z = standardize(z)
+    tall = len(z) >= z.shape[1]
+    variances, vectors = torch.linalg.eigh((z.T @ z if tall else z @ z.T) / len(z))  # rising; the smaller matrix
+    chosen = torch.arange(len(variances) - 1, max(-1, len(variances) - 1 - count), -1, device=z.device)
+    scores = z @ vectors[:, chosen] if tall else vectors[:, chosen]
+    leading = standardize(scores) * (variances[chosen] > LEAST * variances.sum())
+    first, second = torch.triu_indices(len(chosen), len(chosen), device=z.device)
+    return torch.cat([leading, standardize(leading[:, first] * leading[:, second])], 1)
+
 
 LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade. By argument; published runs have more
 FOLDS = 5

@@ -1,4 +1,4 @@
-"""Every choice of the weighting by name, with its reason."""
+"""The settings of the weighting: every choice by name, with its reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stablenet.values import (
     check_fields,
     require,
 )
-from stablenet.weighting.forms import Form
+from stablenet.weighting.statistic import Form
 
 FourierMap = Literal["cosine", "cosine-sine"]
 Scaling = Literal["none", "standard", "phase"]
@@ -58,7 +58,7 @@ class WholeOrShare:
 class WeightingSettings:
     """All settings of `StableWeighting`. The defaults are those of the preset `recommended`."""
 
-    # The Fourier functions (Eq. rff_transform)
+    # The Fourier functions (Eq. 4, rff_transform)
     num_functions: Annotated[float, AtLeast(0), AtMost(LARGEST_COUNT), WholeOrShare()] = (
         5  # q ≥ 1 per feature; 0 < q < 1 a share of the features, per batch; 0 linear
     )
@@ -68,12 +68,12 @@ class WeightingSettings:
     redraw: Redraw = "batch"  # new functions per batch, or per inner step (nothing else can be prepared ahead then)
 
     # The objective
-    form: Form = "covariance"  # zero for independent features under any weights; see forms.py
+    form: Form = "covariance"  # zero for independent features under any weights; see statistic.py
     pairs: Pairs = "labels"  # what is made independent: features of each other, of the label, or both
     pairing: Pairing = "all"  # all q×q functions of a pair, or the same function only, counted for i ≠ j
     objective: Objective = "relative"  # D/D(1): one penalty serves a 16-wide and a 2048-wide network; see `Objective`
     penalty: NonNegative = 0.5  # λ·mean(w²); a batch and its memory are few samples: 0.02 kept networks from learning
-    chance: NonNegative = 0.0  # with objective="share": λ grows by so many times the doubt; see share.py
+    chance: NonNegative = 0.0  # with objective="share": λ grows by so many times the doubt; see problem.py
     totals: Totals = "all"  # what the weights keep: the number of samples, or that of every class (needs a tolerance)
 
     # The inner optimiser
@@ -87,7 +87,7 @@ class WeightingSettings:
     min_ess: Share = 0.2  # floor of the effective sample size, as a share of the batch; 0 turns it off
     tolerance: Positive | None = None  # stop when the optimality gap falls below this share of the objective
 
-    # The memory (Eq. concat_w, save_w)
+    # The memory (Eqs. 9 and 10, concat_w and save_w)
     memory: MemoryKind = "queue"  # real past samples; "average" is the paper's running mean of rows
     groups: Whole = 1  # k; 0 solves inside each batch only
     alphas: tuple[ShareBelowOne, ...] | None = None  # one per group; geometric between 0.9 and 0.99 when None

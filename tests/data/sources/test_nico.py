@@ -49,7 +49,7 @@ def test_a_missing_tree_class_or_image_is_said(write_files: Callable[..., Path])
     assert len(read_source("nico-animal", root).classes) == 10
     for file in (root / "NICO/Animal/cow/on grass").iterdir():
         file.unlink()
-    with pytest.raises(UserError, match="hold no image: Animal/cow/on grass"):
+    with pytest.raises(UserError, match="contain no images: Animal/cow/on grass"):
         read_source("nico-animal", root)
     (root / "NICO/Animal/cow").rename(root / "NICO/Animal/bull")
     with pytest.raises(UserError, match=r"lacks the classes cow: .* unknown bull"):

@@ -55,13 +55,13 @@ def test_original_lists_give_the_published_division(write_files: Callable[..., P
     assert rows.loc["photo/dog/pic_1", "subset"] == "crossval"
     assert set(rows["subset"]) == {"train", "crossval"}
     (root / "kfold/lists/photo_train_kfold.txt").unlink()
-    with pytest.raises(UserError, match="do not name photo/dog/pic_0"):
+    with pytest.raises(UserError, match="do not contain photo/dog/pic_0"):
         read_source("pacs", root)
 
 
 def test_differing_counts_are_noted(write_files: Callable[..., Path]) -> None:
     table = read_source("pacs", write_files(layout()))
-    assert "pacs: photo has 21 images where 1670 are published" in table.notes
+    assert "pacs: photo has 21 images instead of the published 1670" in table.notes
     assert len(table.notes) == 4
 
 
@@ -78,11 +78,11 @@ def test_what_is_missing_or_named_differently_is_said(write_files: Callable[...,
     for name in ("photo/dog", "sketch/house"):
         for file in (root / name).iterdir():
             file.unlink()
-    with pytest.raises(UserError, match=r"1 class folders in .* hold no image: photo/dog"):
+    with pytest.raises(UserError, match=r"1 class folders in .* contain no images: photo/dog"):
         read_source("pacs", root)
     with pytest.raises(UserError, match="does not exist"):
         read_source("pacs", tmp_path / "nowhere")
-    with pytest.raises(UserError, match="where is pacs"):
+    with pytest.raises(UserError, match="pacs needs a folder or archive"):
         read_source("pacs", None)
 
 

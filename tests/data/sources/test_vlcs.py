@@ -23,7 +23,7 @@ def test_domainbed_layout(write_files: Callable[..., Path], zip_folder: Callable
     assert tuple(rows.loc["VOC2007/dog/1.jpg", ["label", "domain"]]) == (3, 2)
     assert "subset" not in rows
     assert list(read_source("vlcs", zip_folder(root)).rows["id"]) == list(table.rows["id"])
-    assert "vlcs: sun has 10 images where 3282 are published" in table.notes
+    assert "vlcs: sun has 10 images instead of the published 3282" in table.notes
 
 
 def test_train_crossval_test_layout_reads_every_image_once(write_files: Callable[..., Path]) -> None:

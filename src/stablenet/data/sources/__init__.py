@@ -1,14 +1,19 @@
-"""One reader per data set, gathered by name."""
+"""One reader per data set, registered by name below.
 
-from stablenet.data.sources import bsds500, embedded, folder, listing, mnist, mnist_m, nico, pacs, vlcs
-from stablenet.data.sources.base import SOURCES, Download, Source, Table, read_source
+In reading order: `source` (what a reader declares, and how public files are downloaded), `folder` (your own images: a
+tree of folders, or an image list), `pacs`, `vlcs` and `nico`, `mnist` (with BSDS500 and MNIST-M, which is made of
+both), and `embedded`, the bundled data.
+"""
+
+from stablenet.data.sources import embedded, folder, mnist, nico, pacs, vlcs
+from stablenet.data.sources.source import SOURCES, AnyImageList, Download, Source, read_source
 
 _EMBEDDED = Source(
     name="embedded",
     title="Handwritten digits on drawn textures; ships with the package",
     origin="scikit-learn's copy of the UCI optical digits; textures drawn by this package",
     licence="CC BY 4.0 (digits), MIT (textures)",
-    layouts=("none: nothing to fetch",),
+    layouts=("none: nothing to download",),
     read=lambda root: embedded.embedded_table(),
     counts={"train": 1297, "test": 500},
     needs_root=False,
@@ -20,13 +25,13 @@ for _source in (
     nico.SOURCE,
     nico.ANIMAL_SOURCE,
     nico.VEHICLE_SOURCE,
-    mnist.SOURCE,
-    bsds500.SOURCE,
-    mnist_m.SOURCE,
+    mnist.MNIST,
+    mnist.BSDS500,
+    mnist.MNIST_M,
     _EMBEDDED,
-    folder.SOURCE,
-    listing.SOURCE,
+    folder.FOLDER,
+    folder.IMAGE_LIST,
 ):
     SOURCES.add(_source.name, _source)
 
-__all__ = ["SOURCES", "Download", "Source", "Table", "read_source"]
+__all__ = ["SOURCES", "AnyImageList", "Download", "Source", "read_source"]

@@ -1,25 +1,165 @@
-"""Real handwritten digits on procedural textures: the test bed that ships with the package's dependencies.
+"""The bundled data: real handwritten digits on procedural textures, without a download.
 
-Digits: scikit-learn's copy of the UCI optical digits (1,797 images of 8 × 8 pixels, CC BY 4.0), enlarged to
-the 28 pixels of MNIST. Backgrounds: drawn by `stablenet.data.textures`. Blended exactly as MNIST-M.
+Digits: scikit-learn's copy of the UCI optical digits (1,797 images of 8 × 8 pixels, CC BY 4.0), enlarged to the 28
+pixels of MNIST and blended as in MNIST-M. Texture k is a pure function of k: a pattern (cycling through six kinds), its
+scale and direction, and a palette. Consecutive textures differ in kind and are far apart in hue.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
-from stablenet.data.table import ComposedTable
-from stablenet.data.textures import NUM_TEXTURES, draw_textures, texture_names
+from stablenet.data.image_list import ComposedList
+
+NUM_TEXTURES = 200  # as many as MNIST-M has background images
+TEXTURE_SIDE = 96  # pixels: room for 69 × 69 different crops of 28
+_STREAM = 20210  # makes these draws differ from other uses of the same small seeds
+_GOLDEN = 0.6180339887498949  # steps of this size spread any number of hues evenly
+
+Field = NDArray[np.float64]
+
+
+def draw_texture(number: int, side: int = TEXTURE_SIDE) -> NDArray[np.uint8]:
+    """Texture `number` as (side, side, 3) uint8."""
+    rng = np.random.default_rng([_STREAM, number])
+    field = _KINDS[number % len(_KINDS)](rng, side)
+    low, high = field.min(), field.max()
+    return _colour((field - low) / (high - low), number, rng)
+
+
+def draw_textures(count: int = NUM_TEXTURES, side: int = TEXTURE_SIDE) -> list[NDArray[np.uint8]]:
+    """The first `count` textures."""
+    return [draw_texture(number, side) for number in range(count)]
+
+
+def texture_names(count: int = NUM_TEXTURES) -> tuple[str, ...]:
+    """Names of the first `count` textures, for example "waves-006"."""
+    kinds = [kind.__name__.removeprefix("_draw_") for kind in _KINDS]
+    return tuple(f"{kinds[number % len(kinds)]}-{number:03d}" for number in range(count))
+
+
+def _colour(field: Field, number: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Map field (s, s) in 0..1 to three colours around the texture's hue, dark to light or light to dark."""
+    hue = number * _GOLDEN % 1.0
+    hues = hue + np.array([0.0, rng.uniform(-0.2, 0.2), rng.uniform(-0.45, 0.45)])
+    saturations = rng.uniform([0.5, 0.4, 0.25], [1.0, 0.9, 0.8])
+    values = rng.uniform([0.05, 0.3, 0.65], [0.3, 0.6, 1.0])
+    palette = _rgb(hues, saturations, values)
+    if rng.random() < 0.5:
+        palette = palette[::-1]
+    channels = [np.interp(field, [0.0, 0.5, 1.0], palette[:, channel]) for channel in range(3)]
+    return np.round(np.stack(channels, axis=-1) * 255).astype(np.uint8)
+
+
+def _rgb(hue: Field, saturation: Field, value: Field) -> Field:
+    """HSV to RGB.   hue, saturation, value: (k,), hue in turns.   Returns (k, 3) in 0..1."""
+    sector = (np.array([5.0, 3.0, 1.0]) + hue[:, None] * 6.0) % 6.0
+    drop = np.clip(np.minimum(sector, 4.0 - sector), 0.0, 1.0)
+    colours: Field = value[:, None] * (1.0 - saturation[:, None] * drop)
+    return colours
+
+
+def _axes(side: int) -> tuple[Field, Field]:
+    """Coordinates (s, s) across and down, in pixels."""
+    down, across = np.mgrid[0:side, 0:side].astype(np.float64)
+    return across, down
+
+
+def _along(side: int, angle: float) -> Field:
+    """Distance in pixels along a direction."""
+    across, down = _axes(side)
+    distance: Field = np.cos(angle) * across + np.sin(angle) * down
+    return distance
+
+
+def _draw_waves(rng: np.random.Generator, side: int) -> Field:
+    """Three sinusoids of similar directions and wavelengths."""
+    angle, length = rng.uniform(0, np.pi), rng.uniform(6, 28)
+    field = np.zeros((side, side))
+    for _ in range(3):
+        direction, wavelength = angle + rng.normal(0, 0.5), length * rng.uniform(0.6, 1.6)
+        field += np.sin(2 * np.pi * _along(side, direction) / wavelength + rng.uniform(0, 2 * np.pi))
+    return field
+
+
+def _draw_noise(rng: np.random.Generator, side: int) -> Field:
+    """Noise whose power decreases with frequency, stretched in one direction."""
+    across, down = np.meshgrid(np.fft.fftfreq(side), np.fft.fftfreq(side))
+    angle, stretch = rng.uniform(0, np.pi), rng.uniform(1, 3)
+    first = np.cos(angle) * across + np.sin(angle) * down
+    second = stretch * (np.cos(angle) * down - np.sin(angle) * across)
+    frequency = np.hypot(first, second) + 1 / side
+    spectrum = np.fft.fft2(rng.standard_normal((side, side))) * frequency ** -rng.uniform(0.6, 2.2)
+    return np.tanh(_standardize(np.fft.ifft2(spectrum).real))
+
+
+def _draw_cells(rng: np.random.Generator, side: int) -> Field:
+    """Cells around random points: each has its own shade, darker towards its border."""
+    count = int(rng.integers(12, 120))
+    seeds, shades = rng.uniform(0, side, (count, 2)), rng.uniform(0, 1, count)
+    across, down = _axes(side)
+    squared = (across[..., None] - seeds[:, 0]) ** 2 + (down[..., None] - seeds[:, 1]) ** 2
+    nearest = np.partition(squared, 1, axis=-1)[..., :2]
+    border = np.sqrt(nearest[..., 1]) - np.sqrt(nearest[..., 0])
+    field: Field = shades[squared.argmin(-1)] + rng.uniform(0.3, 1.0) * np.tanh(border / 3)
+    return field
+
+
+def _draw_stripes(rng: np.random.Generator, side: int) -> Field:
+    """Sharp stripes of several shades, bent by a slow wave."""
+    angle, period = rng.uniform(0, np.pi), rng.uniform(5, 22)
+    bend = rng.uniform(0, 4) * np.sin(2 * np.pi * _along(side, angle + np.pi / 2) / rng.uniform(30, 80))
+    shades = rng.permutation(np.linspace(0, 1, int(rng.integers(2, 5))))
+    band = np.floor((_along(side, angle) + bend) / period * len(shades)).astype(int)
+    field: Field = shades[band % len(shades)]
+    return field
+
+
+def _draw_checks(rng: np.random.Generator, side: int) -> Field:
+    """A rotated chequerboard of rectangles with slowly varying shade."""
+    angle, width, height = rng.uniform(0, np.pi / 2), rng.uniform(4, 18), rng.uniform(4, 18)
+    first = np.floor(_along(side, angle) / width)
+    second = np.floor(_along(side, angle + np.pi / 2) / height)
+    shade = np.sin(2 * np.pi * _along(side, rng.uniform(0, np.pi)) / rng.uniform(40, 120))
+    field: Field = (first + second) % 2 + rng.uniform(0, 0.5) * shade
+    return field
+
+
+def _draw_rings(rng: np.random.Generator, side: int) -> Field:
+    """Dots or rings on a rotated, skewed lattice."""
+    angle, period, skew = rng.uniform(0, np.pi), rng.uniform(8, 30), rng.uniform(0, 0.5)
+    first, second = _along(side, angle) / period, _along(side, angle + np.pi / 2) / period
+    row = np.floor(second)
+    radius = np.hypot((first + skew * row) % 1 - 0.5, second - row - 0.5)
+    return np.cos(2 * np.pi * radius * rng.uniform(0.8, 2.5))
+
+
+def _standardize(field: Field) -> Field:
+    centred: Field = (field - field.mean()) / field.std()
+    return centred
+
+
+_KINDS: tuple[Callable[[np.random.Generator, int], Field], ...] = (
+    _draw_waves,
+    _draw_noise,
+    _draw_cells,
+    _draw_stripes,
+    _draw_checks,
+    _draw_rings,
+)
+
 
 SIDE = 28
 NUM_TEST = 500  # the last 500 digits, mostly from other writers than the first 1,297
 
 
-def embedded_table() -> ComposedTable:
-    """The embedded source as a table: nothing is read from disk but scikit-learn's own copy of the digits."""
+def embedded_table() -> ComposedList:
+    """The embedded source as a list; only scikit-learn's copy of the digits is read from disk."""
     labels = _load_digits()[1]
     first_test = len(labels) - NUM_TEST
     rows = pd.DataFrame(
@@ -29,7 +169,7 @@ def embedded_table() -> ComposedTable:
             "subset": np.where(np.arange(len(labels)) < first_test, "train", "test"),
         }
     )
-    return ComposedTable(
+    return ComposedList(
         name="embedded",
         classes=tuple(str(digit) for digit in range(10)),
         domains=texture_names(NUM_TEXTURES),
@@ -40,7 +180,7 @@ def embedded_table() -> ComposedTable:
 
 
 def read_digits() -> NDArray[np.uint8]:
-    """The digits as (1797, 28, 28) uint8, ink 255 on paper 0, enlarged with a bicubic filter."""
+    """The digits as (1797, 28, 28) uint8, ink 255 on background 0, enlarged with a bicubic filter."""
     small = np.round(_load_digits()[0] * (255 / 16)).astype(np.uint8)
     enlarged = [np.asarray(Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for image in small]
     return np.stack(enlarged)
@@ -48,7 +188,7 @@ def read_digits() -> NDArray[np.uint8]:
 
 def _load_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Images (1797, 8, 8) with values 0..16 and labels (1797,)."""
-    from sklearn.datasets import load_digits  # costs a second: only who reads the digits pays
+    from sklearn.datasets import load_digits  # takes a second to import
 
     bunch = load_digits()
     return bunch.images, bunch.target.astype(np.int64)

@@ -1,24 +1,188 @@
-"""Any folder tree domain/class/image, in a folder or a zip archive."""
+"""Users' own images: a tree domain/class/image in a folder or zip archive, or a CSV or Parquet image list.
+
+In order: what both share (finding images in folders and archives), the tree, the image list.
+"""
 
 from __future__ import annotations
 
+import os
+import zipfile
 from collections import defaultdict
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
-from stablenet.data.sources.base import Source
-from stablenet.data.sources.tree import Tree, find_tree, fold, refuse_empty
-from stablenet.data.table import ImageTable, make_image_table
+import pandas as pd
+
+from stablenet.data.image_list import ImageList, check_member_name, make_image_table
+from stablenet.data.sources.source import Source
 from stablenet.errors import UserError
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_DEPTH = 5  # levels below the given path at which a data set may begin
+
+# (folded name of a folder, folded names of its entries) -> whether the data set begins there
+Begins: TypeAlias = Callable[[str, set[str]], bool]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Files below a base folder. root: folder or archive; prefix: base inside root ("" or ending in "/").
+
+    files, folders: POSIX paths relative to the base, sorted, without hidden ones.
+    """
+
+    root: Path
+    prefix: str
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+
+    @property
+    def images(self) -> list[str]:
+        return [file for file in self.files if file.lower().endswith(IMAGE_SUFFIXES)]
+
+    def read_text(self, file: str) -> str:
+        """Read a small text file, such as a split list."""
+        if self.root.is_dir():
+            return (self.root / self.prefix / file).read_text(encoding="utf-8")
+        with zipfile.ZipFile(self.root) as archive:
+            return archive.read(self.prefix + file).decode("utf-8")
+
+
+def fold(name: str) -> str:
+    """Normalize a name for comparison: case, spaces, hyphens and underscores are ignored."""
+    return "".join(letter for letter in name.lower() if letter not in " -_")
+
+
+def find_tree(root: Path, name: str, begins: Begins, expected: str) -> Tree:
+    """Find the data set `name` at or below root, or in an archive there whose name begins with `name`."""
+    if root.is_file():
+        return _find_in_archive(root, name, begins, expected)
+    base = _find_folder(root, begins)
+    if base is not None:
+        return _list_folder(base)
+    archives = [file for file in sorted(root.glob("*.zip")) if fold(file.stem).startswith(fold(name))]
+    if len(archives) > 1:
+        raise UserError(f"{root} contains {len(archives)} archives for {name}: give one of them, such as {archives[0]}")
+    if archives:
+        return _find_in_archive(archives[0], name, begins, expected)
+    there = sorted(entry.name for entry in root.iterdir())
+    raise UserError(f"{name} was not found in {root}, which contains {_some(there)}: expected {expected}")
+
+
+def match_names(kind: str, found: Sequence[str], accepted: Mapping[str, Sequence[str]], place: Path) -> dict[str, str]:
+    """Map folder names to the data set's names, one to one; missing or unknown names are errors.
+
+    accepted: name -> its alternative spellings.
+    """
+    spellings = {fold(spelling): own for own, others in accepted.items() for spelling in (own, *others)}
+    names = {name: spellings[fold(name)] for name in found if fold(name) in spellings}
+    missing = [own for own in accepted if own not in names.values()]
+    unknown = [name for name in found if name not in names]
+    if missing:
+        others = f" and the unknown {_some(unknown)}" if unknown else ""
+        raise UserError(
+            f"{place} lacks the {kind} {', '.join(missing)}: found {_some(names)}{others}; rename or add the folder"
+        )
+    if unknown:
+        raise UserError(f"{place} contains the unknown {kind} {_some(unknown)}: expected only {', '.join(accepted)}")
+    if len(set(names.values())) < len(names):
+        raise UserError(f"{place} contains the same {kind} under two names: {_some(names)}; keep one of them")
+    return names
+
+
+def refuse_empty(pairs: Iterable[str], place: Path) -> None:
+    """Raise an error that lists all class folders without images."""
+    empty = sorted(pairs)
+    if empty:
+        raise UserError(f"{len(empty)} class folders in {place} contain no images: {_some(empty, 20)}")
+
+
+def _some(names: Iterable[str], limit: int = 8) -> str:
+    listed = list(names)
+    rest = f" and {len(listed) - limit} more" if len(listed) > limit else ""
+    return (", ".join(listed[:limit]) or "nothing") + rest
+
+
+def _find_folder(root: Path, begins: Begins) -> Path | None:
+    """Search folders breadth-first, so that the shallowest match wins."""
+    level = [root]
+    for _ in range(_DEPTH + 1):
+        below: list[Path] = []
+        for folder in level:
+            with os.scandir(folder) as found:
+                entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+            if begins(fold(folder.name), {fold(entry.name) for entry in entries}):
+                return folder
+            below += [folder / entry.name for entry in entries if entry.is_dir()]
+        level = below
+    return None
+
+
+def _list_folder(base: Path) -> Tree:
+    files: list[str] = []
+    folders: list[str] = []
+    seen: set[str] = set()
+    for current, names, leaves in os.walk(base, followlinks=True):
+        real = os.path.realpath(current)
+        if real in seen:  # a link back up the tree
+            names.clear()
+            continue
+        seen.add(real)
+        names[:] = sorted(name for name in names if not name.startswith((".", "__MACOSX")))
+        below = Path(current).relative_to(base)
+        folders += [(below / name).as_posix() for name in names]
+        files += [(below / leaf).as_posix() for leaf in leaves if not leaf.startswith(".")]
+    return Tree(base, "", tuple(sorted(files)), tuple(sorted(folders)))
+
+
+def _find_in_archive(archive: Path, name: str, begins: Begins, expected: str) -> Tree:
+    members = list_members(archive)
+    children: dict[str, set[str]] = {"": set()}
+    for member in members:
+        parts = member.rstrip("/").split("/")
+        for depth, part in enumerate(parts[: _DEPTH + 1]):
+            children.setdefault("/".join(parts[:depth]), set()).add(part)
+    for folder in sorted(children, key=lambda path: (path.count("/") + bool(path), path)):
+        own = folder.rpartition("/")[2] if folder else archive.stem
+        if begins(fold(own), {fold(child) for child in children[folder]}):
+            return _list_archive(archive, f"{folder}/" if folder else "", members)
+    raise UserError(
+        f"{name} was not found in {archive}, which contains {_some(sorted(children['']))}: expected {expected}"
+    )
+
+
+def list_members(archive: Path) -> list[str]:
+    """Names in a zip archive, without hidden ones; folders end in "/". Unsafe paths are rejected."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            names = opened.namelist()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"{archive} is not a readable zip archive ({error}): download it again") from error
+    for name in names:
+        check_member_name(name, archive)
+    return [n for n in names if not any(part.startswith((".", "__MACOSX")) for part in n.split("/"))]
+
+
+def _list_archive(archive: Path, prefix: str, members: Sequence[str]) -> Tree:
+    below = [name[len(prefix) :] for name in members if name.startswith(prefix) and name != prefix]
+    files = sorted(name for name in below if not name.endswith("/"))
+    folders = {name.rstrip("/") for name in below if name.endswith("/")}
+    for file in files:
+        parts = file.split("/")[:-1]
+        folders |= {"/".join(parts[: depth + 1]) for depth in range(len(parts))}
+    return Tree(archive, prefix, tuple(files), tuple(sorted(folders)))
+
 
 LAYOUT = "domain/class/image"
 
 
-def read(root: Path) -> ImageTable:
-    """Domains and classes are the folder names, in alphabetical order. A domain may lack a class."""
+def read_folder(root: Path) -> ImageList:
+    """Read a tree; domains and classes are the folder names, sorted. A domain may lack a class."""
     tree = find_tree(root, "folder", lambda _, names: bool(names), LAYOUT)
     if not tree.images:
-        raise UserError(f"{root} holds no images: expected {LAYOUT}")
+        raise UserError(f"{root} contains no images: expected {LAYOUT}")
     tree = _enter_single_folder(tree)
     refuse_empty(_empty_classes(tree), root)
     places = [file.split("/") for file in tree.images]
@@ -40,7 +204,7 @@ def read(root: Path) -> ImageTable:
 
 
 def _enter_single_folder(tree: Tree) -> Tree:
-    """Archives often wrap everything in one folder: domain/class/image then begins one level deeper."""
+    """Enter the single top folder that archives often have, if domain/class/image begins below it."""
     tops = {file.split("/")[0] for file in tree.images}
     if len(tops) != 1 or any(file.count("/") != 3 for file in tree.images):
         return tree
@@ -58,21 +222,93 @@ def _empty_classes(tree: Tree) -> list[str]:
 
 
 def _sorted_names(kind: str, names: Iterable[str], place: Path) -> list[str]:
-    """Distinct names in order; two that differ only in case or separators are surely meant to be one."""
+    """Distinct names, sorted; names that differ only in case or separators are an error."""
     spellings: dict[str, set[str]] = defaultdict(set)
     for name in names:
         spellings[fold(name)].add(name)
     doubled = [sorted(group) for group in spellings.values() if len(group) > 1]
     if doubled:
-        raise UserError(f"{place} names one {kind} differently: {' and '.join(doubled[0])}; rename them alike")
+        raise UserError(f"{place} spells the same {kind} differently: {' and '.join(doubled[0])}; use one spelling")
     return sorted(name for group in spellings.values() for name in group)
 
 
-SOURCE = Source(
+FOLDER = Source(
     name="folder",
     title="Your own images, one folder per domain and class",
     origin="yours",
     licence="yours",
     layouts=(LAYOUT, f"a zip archive of {LAYOUT}"),
-    read=read,
+    read=read_folder,
+)
+
+
+COLUMNS = ("path", "label", "domain")
+
+
+def read_image_list(root: Path) -> ImageList:
+    """Read an image list. Paths are relative to its folder; names of labels and domains are text, sorted."""
+    rows = _read_rows(root)
+    _refuse_gaps(rows, root)
+    rows = rows[list(COLUMNS)].astype(str)
+    _refuse_bad_paths(rows["path"], root)
+    classes = _sort_names(rows["label"])
+    domains = _sort_names(rows["domain"])
+    records: list[dict[str, object]] = [
+        {"id": path, "path": path, "label": classes.index(label), "domain": domains.index(domain)}
+        for path, label, domain in rows.itertuples(index=False, name=None)
+    ]
+    return make_image_table("table", root.parent, classes, domains, records)
+
+
+def _read_rows(path: Path) -> pd.DataFrame:
+    readers = {".csv": pd.read_csv, ".tsv": pd.read_csv, ".parquet": pd.read_parquet}
+    if not path.is_file() or path.suffix not in readers:
+        raise UserError(f"{path} is not an image list: expected a .csv, .tsv or .parquet file")
+    try:
+        if path.suffix == ".parquet":
+            rows = pd.read_parquet(path)
+        else:
+            rows = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} cannot be read as a table: {error}") from error
+    missing = [column for column in COLUMNS if column not in rows]
+    if missing:
+        raise UserError(f"{path} lacks the columns {missing}: it has {list(rows.columns)}")
+    return rows
+
+
+def _refuse_gaps(rows: pd.DataFrame, place: Path) -> None:
+    empty = rows[list(COLUMNS)].isna() | (rows[list(COLUMNS)].astype(str) == "")
+    gaps = rows.index[empty.any(axis=1)]
+    if rows.empty:
+        raise UserError(f"{place} has no rows: expected one per image, with {', '.join(COLUMNS)}")
+    if len(gaps):
+        first = f"first in row {gaps[0] + 1}"
+        raise UserError(f"{place}: {len(gaps)} of {len(rows)} rows lack a path, label or domain, {first}")
+
+
+def _refuse_bad_paths(paths: pd.Series[str], place: Path) -> None:
+    """Reject paths outside the folder, which would make ids differ between machines, and missing files."""
+    outside = [p for p in paths if PurePosixPath(p).is_absolute() or ".." in PurePosixPath(p).parts]
+    if outside:
+        raise UserError(f"{place} lists {outside[0]!r}: paths must be relative to the list's folder and below it")
+    missing = [path for path in paths if not (place.parent / path).is_file()]
+    if missing:
+        shown = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" if len(missing) > 20 else "")
+        raise UserError(f"{len(missing)} files listed in {place} do not exist: {shown}")
+
+
+def _sort_names(values: pd.Series[str]) -> list[str]:
+    """Distinct names, sorted, whole numbers by their value."""
+    names = {str(value) for value in values}
+    return sorted(names, key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
+
+
+IMAGE_LIST = Source(
+    name="table",
+    title="Your own images, listed in a CSV or Parquet table",
+    origin="yours",
+    licence="yours",
+    layouts=("a .csv, .tsv or .parquet file with the columns path, label, domain",),
+    read=read_image_list,
 )

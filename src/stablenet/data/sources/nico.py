@@ -1,16 +1,16 @@
-"""NICO: 19 classes, each with 9 or 10 contexts of its own, below the trees Animal and Vehicle."""
+"""NICO: 19 classes with 9 or 10 contexts each, in the trees Animal and Vehicle."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
 
-from stablenet.data.sources.base import Source, compare_counts
-from stablenet.data.sources.tree import find_tree, fold, match_names, refuse_empty
-from stablenet.data.table import ImageTable, make_image_table
+from stablenet.data.image_list import ImageList, make_image_table
+from stablenet.data.sources.folder import find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.source import Source, compare_counts
 from stablenet.errors import UserError
 
-COUNTS = {  # images per class, as the authors' table has them
+COUNTS = {  # images per class, from the authors' table
     "animal": {
         "bear": 1609,
         "bird": 1590,
@@ -38,8 +38,8 @@ COUNTS = {  # images per class, as the authors' table has them
 _LAYOUTS = ("Animal|Vehicle/<class>/<context>/<image>, also below NICO/", "a zip archive of it")
 
 
-def read(root: Path, *, name: str, kinds: tuple[str, ...]) -> ImageTable:
-    """Domains are the contexts by name; one name may serve several classes ("on grass")."""
+def read(root: Path, *, name: str, kinds: tuple[str, ...]) -> ImageList:
+    """Read NICO. Domains are the names of contexts; several classes may share one ("on grass")."""
     wanted = {fold(spelling): kind for kind in kinds for spelling in (kind, f"{kind}s")}
     tree = find_tree(root, "nico", lambda _, names: bool(wanted.keys() & names), _LAYOUTS[0])
     tops = {folder: wanted[fold(folder)] for folder in tree.folders if fold(folder) in wanted}
@@ -88,7 +88,7 @@ def _describe(name: str, title: str, kinds: tuple[str, ...]) -> Source:
         layouts=_LAYOUTS,
         read=partial(read, name=name, kinds=kinds),
         counts={c: n for kind in kinds for c, n in COUNTS[kind].items()},
-        by_hand="ask for NICO (not NICO++) at https://nico.thumedialab.com and unpack its trees",
+        by_hand="request NICO (not NICO++) at https://nico.thumedialab.com and unpack its trees",
     )
 
 

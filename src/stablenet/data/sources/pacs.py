@@ -1,12 +1,12 @@
-"""PACS: seven classes in four styles; folders, the original split lists, or an archive read in place."""
+"""PACS: seven classes in four styles; folders, the original split lists, or a zip archive."""
 
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from stablenet.data.sources.base import Download, Source, compare_counts
-from stablenet.data.sources.tree import Tree, find_tree, fold, match_names, refuse_empty
-from stablenet.data.table import ImageTable, make_image_table
+from stablenet.data.image_list import ImageList, make_image_table
+from stablenet.data.sources.folder import Tree, find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.source import Download, Source, compare_counts
 from stablenet.errors import UserError
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
@@ -20,8 +20,8 @@ _LAYOUTS = (
 )
 
 
-def read(root: Path) -> ImageTable:
-    """An id is domain/class/name without the suffix: it names the picture, whatever its encoding."""
+def read(root: Path) -> ImageList:
+    """Read PACS. An id is domain/class/name without the suffix, and does not depend on the encoding."""
     known = {fold(domain) for domain in DOMAINS}
     tree = find_tree(root, "pacs", lambda _, names: len(known & names) >= 2, _LAYOUTS[0])
     tops = {file.split("/")[0] for file in tree.images if file.count("/") == 2}
@@ -55,7 +55,7 @@ def _read_domain(tree: Tree, folder: str, domain: str) -> list[dict[str, object]
 
 
 def _read_lists(tree: Tree) -> dict[str, str]:
-    """Image id -> "train" or "crossval", from the lists that ship with PACS (path, then class from 1)."""
+    """Image id -> "train" or "crossval", from the lists that come with PACS (path, then class from 1)."""
     subsets: dict[str, str] = {}
     for file in tree.files:
         name = PurePosixPath(file).name
@@ -70,7 +70,7 @@ def _read_lists(tree: Tree) -> dict[str, str]:
 def _subset(subsets: dict[str, str], image: str, place: Path) -> str:
     if image not in subsets:
         raise UserError(
-            f"the split lists in {place} do not name {image}: they must cover all four domains, or be removed"
+            f"the split lists in {place} do not contain {image}: they must cover all four domains, or be deleted"
         )
     return subsets[image]
 
@@ -89,5 +89,5 @@ SOURCE = Source(
             file="pacs.zip",
         ),
     ),
-    by_hand="fetch PACS.zip from the authors' page, https://sketchx.eecs.qmul.ac.uk/downloads",
+    by_hand="download PACS.zip from the authors' page, https://sketchx.eecs.qmul.ac.uk/downloads",
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from stablenet.data.sources.base import Source, compare_counts
-from stablenet.data.sources.tree import Tree, find_tree, fold, match_names, refuse_empty
-from stablenet.data.table import ImageTable, make_image_table
+from stablenet.data.image_list import ImageList, make_image_table
+from stablenet.data.sources.folder import Tree, find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.source import Source, compare_counts
 
 DOMAINS = ("caltech", "labelme", "pascal", "sun")
 CLASSES = ("bird", "car", "chair", "dog", "person")
 COUNTS = {"caltech": 1415, "labelme": 2656, "pascal": 3376, "sun": 3282}
-SUBSETS = ("train", "crossval", "test")  # the first two are the 70 % the paper draws its splits from
+SUBSETS = ("train", "crossval", "test")  # the first two are the 70 % from which the paper draws its splits
 _SPELLINGS = {"caltech": ("Caltech101",), "labelme": (), "pascal": ("VOC2007", "VOC"), "sun": ("SUN09",)}
 _CLASS_SPELLINGS = {name: (str(number),) for number, name in enumerate(CLASSES)}
 _LAYOUTS = (
@@ -22,8 +22,8 @@ _LAYOUTS = (
 )
 
 
-def read(root: Path) -> ImageTable:
-    """Ids are paths in the layout found; the layouts name their files differently and cannot be matched."""
+def read(root: Path) -> ImageList:
+    """Read VLCS. Ids are paths in the layout found; file names differ between layouts and cannot be matched."""
     known = {fold(name) for own, others in _SPELLINGS.items() for name in (own, *others)}
     tree = find_tree(root, "vlcs", lambda _, names: len(known & names) >= 2, _LAYOUTS[0])
     domains = match_names("domains", sorted({file.split("/")[0] for file in tree.images}), _SPELLINGS, tree.root)
@@ -38,7 +38,7 @@ def read(root: Path) -> ImageTable:
 
 
 def _read_domain(tree: Tree, folder: str, domain: int) -> list[dict[str, object]]:
-    """The three published subsets where they are there, else `full`, else class folders alone."""
+    """Read the three published subsets if present, else `full`, else plain class folders."""
     below = {name.split("/")[1] for name in tree.folders if name.startswith(f"{folder}/")}
     if set(SUBSETS) <= below:
         return [r for s in SUBSETS for r in _read_classes(tree, f"{folder}/{s}", domain, s)]
@@ -48,7 +48,7 @@ def _read_domain(tree: Tree, folder: str, domain: int) -> list[dict[str, object]
 
 
 def _read_classes(tree: Tree, folder: str, domain: int, subset: str | None) -> list[dict[str, object]]:
-    """subset: a published one, None to read it off the file names, "" where there is none."""
+    """subset: a published one, None to infer it from the file names, "" if there is none."""
     depth = folder.count("/") + 2
     files = [file for file in tree.images if file.startswith(f"{folder}/") and file.count("/") == depth]
     names = {n.split("/")[-1] for n in tree.folders if n.rpartition("/")[0] == folder}
@@ -73,6 +73,6 @@ SOURCE = Source(
     layouts=_LAYOUTS,
     read=read,
     counts=COUNTS,
-    by_hand="fetch VLCS.tar.gz with DomainBed's download script, or the archive with the folders "
-    "full, train, crossval and test, and unpack it (a tar archive is not read in place)",
+    by_hand="download VLCS.tar.gz with DomainBed's download script, or the archive with the folders "
+    "full, train, crossval and test, and unpack it (tar archives are not read directly)",
 )

@@ -1,4 +1,9 @@
-"""The fast path on CUDA: the whole solve in three fused kernels, without the host waiting for anything."""
+"""The fast path on CUDA: the whole solve in three fused kernels, without the host waiting for anything.
+
+This file decides which path a problem takes. In reading order: `fused_solve` (sizes, buffers, launches),
+`prepare_programs` (Triton: Fourier features and the matrices K and M), `solve_program` (Triton: all inner steps in one
+launch) and `step_graph`, which records a whole call as one CUDA graph.
+"""
 
 from __future__ import annotations
 
@@ -79,6 +84,6 @@ def solve_fused(
     generator: torch.Generator,
 ) -> Solution:
     """`problem.solve_problem`, fused.   rows: (n, m), the batch last."""
-    from stablenet.weighting.kernels.launch import launch_solve
+    from stablenet.weighting.kernels.fused_solve import launch_solve
 
     return launch_solve(rows, labels, fixed, size, settings, generator)

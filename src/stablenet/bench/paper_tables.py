@@ -1,0 +1,245 @@
+"""Tables as data: rows, columns, the recipe of each cell, and the paper's numbers.
+
+A table is one TOML file; the paper's are in `stablenet/bench/paper`, users' own anywhere:
+
+    title = "…"                  # also caption, notes = ["…"], label (of the paper), kind = "table" | "curve", x_title
+    imports = ["my_package"]     # modules to import first, which register data sources or methods; from the table's
+                                 # folder, the current folder or the installed packages
+    [settings]                   # config values for every cell, such as train.epochs = 3
+    [[column]]
+    id = "photo"
+    title = "Photo"              # also group = "PACS", x = 0.5 (its position on an axis)
+    recipe = "pacs-classic-photo"    # or config = "my.toml", a config file next to the table
+    domain = "photo"             # accuracy on one target domain; by default on all target images
+    empty = "why"                # this column is empty by design
+    [[column]]
+    id = "average"
+    mean_of = ["photo", "…"]     # instead of a recipe: the mean of other columns, per seed
+    [[row]]
+    id = "stablenet"
+    title = "StableNet"
+    method = "stablenet"
+    parameters = { preset = "paper" }    # of the method; `settings` are any config values
+    recipe = "…"                 # this row's recipe, instead of the columns' recipes
+    extra = true                 # not in the paper: run only if requested
+    paper = ["**80.2**", "_79.9_", "-", ""]  # by column: best, second best, a dash, no number in the paper
+    quoted = ["PACS"]            # groups whose numbers the paper quotes from elsewhere
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from stablenet.engine.config import merge
+from stablenet.errors import UserError
+from stablenet.imports import import_own
+from stablenet.registry import unknown_name
+from stablenet.values import read_fields
+
+Status = Literal["printed", "quoted", "dash", "none"]
+Kind = Literal["table", "curve"]
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class PaperNumber:
+    """status: printed; quoted from elsewhere and not run again; dash if the paper prints one; none if not printed.
+    value: in percent.   best, second: bold and underlined in the paper.
+    """
+
+    status: Status = "none"
+    value: float | None = None
+    best: bool = False
+    second: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableColumn:
+    """A column, see the module's docstring. Exactly one of recipe, config and mean_of is given."""
+
+    id: str
+    title: str = ""
+    group: str = ""
+    recipe: str = ""
+    config: str = ""
+    domain: str = ""
+    mean_of: tuple[str, ...] = ()
+    empty: str = ""
+    x: float | None = None
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.recipe, self.config, self.mean_of))) != 1:
+            raise UserError(f"the column {self.id!r} needs exactly one of recipe, config and mean_of")
+
+    @property
+    def figure(self) -> str:
+        """What the column shows: "mean" of other columns, "domain" or "accuracy"."""
+        return "mean" if self.mean_of else "domain" if self.domain else "accuracy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row. settings: config values that override the recipe's."""
+
+    id: str
+    title: str = ""
+    method: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    recipe: str = ""
+    extra: bool = False
+    paper: tuple[str, ...] = ()
+    quoted: tuple[str, ...] = ()
+
+    @property
+    def needs_domains(self) -> bool:
+        """Whether the method learns from domain labels: the paper marks these with an asterisk."""
+        from stablenet.algorithms import ALGORITHMS
+
+        return self.method in set(ALGORITHMS) and ALGORITHMS[self.method].uses_domains
+
+    @property
+    def approximation(self) -> str:
+        """How this implementation approximates a method that is not fully published; else empty."""
+        from stablenet.algorithms import ALGORITHMS
+
+        return ALGORITHMS[self.method].approximation if self.method in set(ALGORITHMS) else ""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All config values of the row, including the method."""
+        return merge(self.settings, {"method": {"name": self.method, "parameters": self.parameters}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperTable:
+    """path: file of a user's table, None for the paper's tables."""
+
+    name: str
+    title: str = ""
+    caption: str = ""
+    label: str = ""
+    kind: Kind = "table"
+    x_title: str = ""
+    notes: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    columns: tuple[TableColumn, ...] = ()
+    rows: tuple[Row, ...] = ()
+    paper: Mapping[tuple[str, str], PaperNumber] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The columns' groups, each once."""
+        return tuple(dict.fromkeys(column.group for column in self.columns))
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Folders searched for the table's modules before the installed ones: its own, then the current one."""
+        own = (self.path.absolute().parent,) if self.path else ()
+        return tuple(dict.fromkeys((*own, Path.cwd())))
+
+    def find_column(self, name: str) -> TableColumn:
+        return next(column for column in self.columns if column.id == name)
+
+    def number(self, row: str, column: str) -> PaperNumber:
+        """The paper's number; status "none" if it has none."""
+        return self.paper.get((row, column), PaperNumber())
+
+
+@cache
+def list_tables() -> dict[str, PaperTable]:
+    """The tables of the package, by name."""
+    folder = files("stablenet.bench").joinpath("paper")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return {name.removesuffix(".toml"): _parse(name, folder.joinpath(name).read_text("utf-8"), None) for name in names}
+
+
+def find_table(name: str) -> PaperTable:
+    """Find a table by name, or read a user's table from its file."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            return _parse(name, path.read_text("utf-8"), path)
+        except OSError as error:
+            raise UserError(f"cannot read the table {name}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"the table {name} is not UTF-8 text: byte {error.start} cannot be decoded") from error
+    if name not in list_tables():
+        raise UserError(unknown_name("table", name, list_tables()) + "; for your own table give its .toml file")
+    return list_tables()[name]
+
+
+def _parse(name: str, text: str, path: Path | None) -> PaperTable:
+    try:
+        table = _build_table(tomllib.loads(text), Path(name).stem, path)
+        for module in table.imports:
+            import_own(module, table.folders)
+        return table
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"the table {name} is not TOML: {error}") from error
+    except UserError as error:
+        raise UserError(f"the table {name}: {error}") from error
+
+
+def _build_table(values: dict[str, Any], name: str, path: Path | None) -> PaperTable:
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for part in ("column", "row"):
+        parts[part] = values.pop(part, [])
+        listed = isinstance(parts[part], list) and all(isinstance(item, dict) and "id" in item for item in parts[part])
+        if not parts[part] or not listed:
+            raise UserError(f"it needs at least one [[{part}]], each with an id")
+        _refuse_twins(part, [item["id"] for item in parts[part]])
+    columns = tuple(read_fields(TableColumn, {"title": item["id"], **item}, "column") for item in parts["column"])
+    rows = tuple(_read_row(item) for item in parts["row"])
+    _check_means(columns)
+    paper = {key: number for row in rows for key, number in _read_numbers(row, columns).items()}
+    header = read_fields(PaperTable, {"name": name, **values})
+    return replace(header, columns=columns, rows=rows, paper=paper, path=path)
+
+
+def _read_row(values: Mapping[str, Any]) -> Row:
+    if "method" not in values:
+        raise UserError(f"the row {values['id']!r} has no method")
+    return read_fields(Row, {"title": values["id"], **values}, "row")
+
+
+def _refuse_twins(part: str, names: Sequence[str]) -> None:
+    twins = sorted({name for name in names if names.count(name) > 1})
+    if twins:
+        raise UserError(f"the {part} {twins[0]!r} is defined twice")
+
+
+def _check_means(columns: Sequence[TableColumn]) -> None:
+    """Check that means are over columns with runs."""
+    known = [column.id for column in columns if not column.mean_of]
+    for column in columns:
+        for name in column.mean_of:
+            if name not in known:
+                raise UserError(unknown_name(f"column in mean_of of {column.id!r}", name, known))
+
+
+def _read_numbers(row: Row, columns: Sequence[TableColumn]) -> dict[tuple[str, str], PaperNumber]:
+    if row.paper and len(row.paper) != len(columns):
+        raise UserError(f"the row {row.id!r} has {len(row.paper)} printed numbers for {len(columns)} columns")
+    pairs = zip(columns, row.paper, strict=False)  # a row without numbers is not in the paper
+    return {(row.id, column.id): _read_number(text, column.group in row.quoted) for column, text in pairs}
+
+
+def _read_number(text: str, quoted: bool) -> PaperNumber:
+    """Parse **80.2** (best), _79.9_ (second best), - (a printed dash) or nothing (no number)."""
+    if text in ("", "-"):
+        return PaperNumber("dash" if text else "none")
+    best, second = text.startswith("**"), text.startswith("_")
+    plain = text.removeprefix("**").removesuffix("**") if best else text.removeprefix("_").removesuffix("_")
+    if not _NUMBER.fullmatch(plain):
+        raise UserError(f'the printed number {text!r} must be one of "80.2", "**80.2**", "_80.2_", "-" and ""')
+    return PaperNumber("quoted" if quoted else "printed", float(plain), best, second)

@@ -1,0 +1,194 @@
+"""What `stablenet data` prints, and `stablenet data prepare`, which decodes a source once into a pixel store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stablenet.data.check import Finding
+    from stablenet.data.manifest import Manifest
+    from stablenet.data.prepare import Prepared
+    from stablenet.data.store import Header
+
+
+def prepare(
+    source: Annotated[str, typer.Argument(help="Name of the data source; `stablenet data list` shows them.")],
+    root: Annotated[
+        Path | None,
+        typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the source; it is only read."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Where to write the store; by default under STABLENET_CACHE, or ~/.cache/stablenet."),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the stored square images; by default their original size.")
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out images that cannot be decoded, and record them.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
+) -> None:
+    """Decode all images of SOURCE once, in parallel, into a memory-mapped store with checksums."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from stablenet.data.image_list import ComposedList
+    from stablenet.data.prepare import default_store_path, prepare
+    from stablenet.data.sources import read_source
+    from stablenet.errors import UserError
+
+    table = read_source(source, root)
+    if isinstance(table, ComposedList):
+        raise UserError(f"{source} is blended on the fly from its manifest: there is nothing to prepare")
+    console = Console()
+    with Progress(console=console) as bar:
+        task = bar.add_task(f"decoding {source}", total=len(table.rows))
+        prepared = prepare(
+            table,
+            store or default_store_path(table, size),
+            size=size,
+            skip_bad=skip_bad,
+            workers=workers,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+        bar.update(task, completed=len(table.rows))
+    _print_result(console, prepared)
+
+
+def _print_result(console: Console, prepared: Prepared) -> None:
+    header = prepared.store.header
+    if prepared.replaced:
+        console.print(f"rebuilt: {prepared.replaced}", style="yellow", markup=False)
+    print_notes(console, header)
+    gigabytes = header.count * header.height * header.width * 3 / 1e9
+    what = f"{header.count} images of {header.height} × {header.width}, {gigabytes:.2f} GB"
+    state = "made" if prepared.made else "up to date"
+    console.print(f"store {state}: {what}", markup=False)
+    console.print(str(prepared.store.path), soft_wrap=True, markup=False, highlight=False)
+
+
+def print_notes(console: Console, header: Header) -> None:
+    """Print which images a store left out, and which are duplicates."""
+    if header.left_out:
+        console.print(f"{len(header.left_out)} images left out:", style="yellow")
+        for entry in header.left_out:
+            console.print(f"  {entry['id']}: {entry['reason']}", markup=False, soft_wrap=True)
+    if header.duplicates:
+        console.print(f"{len(header.duplicates)} images appear in more than one domain or class:", style="yellow")
+        for group in header.duplicates:
+            console.print(f"  {' = '.join(group)}", markup=False, soft_wrap=True)
+
+
+def tabulate_sources() -> Table:
+    from stablenet.data.sources import SOURCES
+
+    table = Table("source", "what", "images", "download", title="data sources")
+    for name in SOURCES:
+        source = SOURCES[name]
+        count = f"{sum(source.counts.values()):,}" if source.counts else "–"
+        how = "yes" if source.downloads else ("by hand" if source.by_hand else "–")
+        table.add_row(name, source.title, count, how)
+    return table
+
+
+def tabulate_source(name: str) -> Table:
+    """All the details of one source."""
+    from stablenet.data.sources import SOURCES
+
+    source = SOURCES[name]
+    table = Table.grid(Column("key"), Column("line", overflow="fold"), padding=(0, 2))
+    counts = ", ".join(f"{key} {count:,}" for key, count in source.counts.items())
+    lines = {
+        "what": source.title,
+        "origin": source.origin,
+        "licence": source.licence,
+        "images": counts,
+        "layouts": "\n".join(source.layouts),
+        "download": "\n".join(download.url for download in source.downloads),
+        "by hand": source.by_hand,
+    }
+    for key, line in lines.items():
+        if line:
+            table.add_row(key, escape(line))
+    return table
+
+
+def tabulate_settings() -> Table:
+    from dataclasses import fields
+
+    from stablenet.data.splits import SETTINGS
+
+    table = Table("setting", "what", "parameters", title="settings")
+    for name in SETTINGS:
+        setting = SETTINGS[name]
+        table.add_row(name, setting.title, ", ".join(field.name for field in fields(setting.parameters)))
+    return table
+
+
+def tabulate_parts(manifest: Manifest) -> Iterator[Table]:
+    """Domain × class counts of every part that has images; empty domains are left out."""
+    from stablenet.data.manifest import PARTS
+
+    for part in PARTS:
+        counts = manifest.counts(part)
+        total = int(counts.to_numpy().sum())
+        if not total:
+            continue
+        table = Table("domain", title=f"{part}: {total:,} images", box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in (*manifest.classes, "all"):
+            table.add_column(name, justify="right")
+        for domain, row in counts.iterrows():
+            if row.sum():
+                table.add_row(str(domain), *(str(n or "·") for n in row), str(row.sum()))
+        table.add_section()
+        table.add_row("all", *(str(n) for n in counts.sum()), str(total))
+        yield table
+
+
+def tabulate_dominants(manifest: Manifest) -> Table:
+    """For composed sets with many domains: each class's main background in training and at test."""
+    from stablenet.data.check import dominant_share
+
+    table = Table("class", title="main background of each class, in training and at test")
+    for part in ("train", "validation", "test"):
+        table.add_column(part, justify="right")
+    table.add_column("main in training")
+    table.add_column("main at test")
+    counts = {part: manifest.counts(part).sum() for part in ("train", "validation", "test")}
+    train, test = dominant_share(manifest, "train"), dominant_share(manifest, "test")
+    for name in manifest.classes:
+        table.add_row(
+            name,
+            *(str(counts[part][name]) for part in counts),
+            f"{train['domain'][name]} ({train['share'][name]:.0%})",
+            f"{test['domain'][name]} ({test['share'][name]:.0%})",
+        )
+    return table
+
+
+_JUDGED = {True: "[green]holds[/]", False: "[red]FAILS[/]", None: "[yellow]unknown[/]"}
+
+
+def tabulate_findings(findings: list[Finding]) -> Table:
+    table = Table("", "checked", "found")
+    for finding in findings:
+        table.add_row(_JUDGED[finding.holds], escape(finding.name), escape(finding.detail))
+    return table
+
+
+def print_whole(table: Table) -> None:
+    """Print a table without cutting columns off, even where it is wider than the terminal."""
+    console = Console()
+    needed = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    Console(width=max(console.width, needed)).print(table)

@@ -1,0 +1,289 @@
+"""`stablenet data`: list, download, split, check, show."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stablenet.cli.data_output import prepare, print_notes
+from stablenet.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stablenet.data.check import Finding
+    from stablenet.data.manifest import Manifest
+    from stablenet.data.sources import AnyImageList
+
+app = typer.Typer(help="Download, split, check and show data sets.", no_args_is_help=True)
+app.command()(prepare)
+
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        help="Folder or archive of the source, or the folder that contains it; published data sets are also looked up "
+        "in STABLENET_DATA.",
+    ),
+]
+ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablenet data split`.")]
+
+
+@app.command("list")
+def list_sources(
+    name: Annotated[str | None, typer.Argument(help="Show the details of this source.")] = None,
+) -> None:
+    """List the data sources and settings, or show the details of one source."""
+    from rich.console import Console
+
+    from stablenet.cli.data_output import tabulate_settings, tabulate_source, tabulate_sources
+
+    console = Console()
+    if name is not None:
+        console.print(tabulate_source(name))
+        return
+    console.print(tabulate_sources())
+    console.print(tabulate_settings())
+
+
+@app.command()
+def download(
+    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
+    to: Annotated[Path, typer.Option(envvar="STABLENET_DATA", help="Folder to download into.")] = Path("data"),
+) -> None:
+    """Download a source's public files; an interrupted download is resumed."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from stablenet.data.sources import SOURCES
+    from stablenet.data.sources.source import download_source
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    with Progress(*columns) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file, total=total)
+            bars.update(tasks[file], completed=done, total=total)
+
+        files = download_source(SOURCES[name], to, show)
+    for file in files:
+        typer.echo(f"{file}: complete")
+
+
+@app.command()
+def split(
+    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
+    setting: Annotated[str, typer.Argument(help="A setting from `stablenet data list`.")],
+    root: Root = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Manifest to write; by default splits/<name>.tsv, named after the split.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed for the random draw.")] = 0,
+    target: Annotated[list[str] | None, typer.Option(help="Target domain; flexible: CLASS=DOMAIN, repeatable.")] = None,
+    dominant: Annotated[
+        list[str] | None, typer.Option(help="Dominant domain; flexible: CLASS=DOMAIN, repeatable.")
+    ] = None,
+    ratio: Annotated[str | None, typer.Option(help="5:1:1; adversarial: a share such as 0.9, or random.")] = None,
+    validation: Annotated[float | None, typer.Option(help="Share held out for model selection.")] = None,
+    published: Annotated[
+        bool | None, typer.Option("--published/--no-published", help="Use the paper's counts where it lists them.")
+    ] = None,
+    allow_shortfall: Annotated[
+        bool | None, typer.Option("--allow-shortfall", help="Use the images available where a ratio cannot be met.")
+    ] = None,
+    target_share: Annotated[float | None, typer.Option(help="Unbalanced: test share of the target domain.")] = None,
+    targets: Annotated[int | None, typer.Option(help="Flexible: number of target domains per class.")] = None,
+    test_ratio: Annotated[float | None, typer.Option(help="Adversarial: dominant ratio at test.")] = None,
+    backgrounds: Annotated[int | None, typer.Option(help="Adversarial: number of backgrounds.")] = None,
+    train_size: Annotated[
+        int | None, typer.Option(help="Adversarial: number of training and validation images.")
+    ] = None,
+    test_size: Annotated[int | None, typer.Option(help="Adversarial: number of test images.")] = None,
+) -> None:
+    """Split a source by a setting and write the manifest."""
+    given = {
+        "target": _parse_domains("target", target, setting),
+        "dominant": _parse_domains("dominant", dominant, setting),
+        "ratio": _parse_ratio(ratio, setting),
+        "validation": validation,
+        "published": published,
+        "allow_shortfall": allow_shortfall,
+        "target_share": target_share,
+        "targets": targets,
+        "test_ratio": test_ratio,
+        "backgrounds": backgrounds,
+        "train_size": train_size,
+        "test_size": test_size,
+    }
+    _split(source, setting, root, out, seed, {name: value for name, value in given.items() if value is not None})
+
+
+def _split(source: str, setting: str, root: Path | None, out: Path | None, seed: int, given: dict[str, Any]) -> None:
+    from stablenet.data.sources import read_source
+    from stablenet.data.splits import split_table
+
+    table = read_source(source, root or _default_root(source))
+    manifest = split_table(table, setting, seed, **given)
+    path = out or Path("splits") / _name(manifest)
+    _refuse_source_folder(path, table)
+    _warn_of_duplicates(table)
+    manifest.save(path)
+    for note in manifest.notes:
+        typer.secho(f"note: {note}", fg=typer.colors.YELLOW, err=True)
+    sizes = ", ".join(f"{part} {size:,}" for part, size in manifest.rows["part"].value_counts(sort=False).items())
+    typer.echo(f"{path}: {sizes}; hash {manifest.hash[:16]}")
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="A manifest made by `data split`, or a store made by `data prepare`.")],
+    root: Root = None,
+) -> None:
+    """Check a manifest's invariants or a store's checksums; with --root also that they match the source."""
+    from rich.console import Console
+
+    from stablenet.cli.data_output import tabulate_findings
+
+    console = Console()
+    findings = _check_store(path, root, console) if _is_store(path) else _check_manifest(path, root)
+    console.print(tabulate_findings(findings))
+    if any(finding.holds not in (True, None) for finding in findings):
+        raise typer.Exit(1)
+
+
+def _check_manifest(path: Path, root: Path | None) -> list[Finding]:
+    from stablenet.data.check import check_manifest
+    from stablenet.data.manifest import Manifest
+
+    manifest = Manifest.load(path)
+    return check_manifest(manifest, _read_if_given(manifest.source, root))
+
+
+def _check_store(path: Path, root: Path | None, console: Console) -> list[Finding]:
+    from stablenet.data.image_list import ImageList
+    from stablenet.data.store import PixelStore, check_store
+
+    store = PixelStore.open(path if path.is_dir() else path.parent)
+    print_notes(console, store.header)
+    table = _read_if_given(store.header.source, root)
+    return check_store(store, table if isinstance(table, ImageList) else None)
+
+
+def _is_store(path: Path) -> bool:
+    """A store is a folder; one of its files may also be given."""
+    return path.is_dir() or path.suffix in (".json", ".bin", ".parquet")
+
+
+def _read_if_given(source: str, root: Path | None) -> AnyImageList | None:
+    from stablenet.data.sources import read_source
+
+    root = root or _default_root(source)
+    return None if root is None else read_source(source, root)
+
+
+@app.command()
+def show(
+    manifest: ManifestFile,
+    root: Root = None,
+    out: Annotated[Path | None, typer.Option(help="Contact sheet to write; by default <manifest>.png.")] = None,
+    sheet: Annotated[bool, typer.Option("--sheet/--no-sheet", help="Whether to write the contact sheet.")] = True,
+) -> None:
+    """Print a manifest's counts per part; write a contact sheet of its domains and classes."""
+    from rich.console import Console
+
+    from stablenet.cli.data_output import print_whole, tabulate_dominants, tabulate_parts
+    from stablenet.data.manifest import Manifest
+
+    loaded = Manifest.load(manifest)
+    console = Console()
+    console.print(f"[bold]{loaded.source}, {loaded.setting}[/], seed {loaded.seed}, hash {loaded.hash[:16]}")
+    console.print({name: value for name, value in loaded.parameters.items() if not isinstance(value, dict)})
+    for table in [tabulate_dominants(loaded)] if loaded.composed else tabulate_parts(loaded):
+        print_whole(table)
+    for note in loaded.notes:
+        console.print(f"note: {note}", style="yellow", markup=False)
+    if sheet:
+        _write_sheet(loaded, root, out or manifest.with_suffix(".png"))
+
+
+def _write_sheet(manifest: Manifest, root: Path | None, sheet: Path) -> None:
+    from stablenet.data.sources import SOURCES, read_source
+
+    root = root or _default_root(manifest.source)
+    if root is None and SOURCES[manifest.source].needs_root:
+        typer.echo("no contact sheet: give the source's folder with --root")
+        return
+    table = read_source(manifest.source, root)
+    _refuse_source_folder(sheet, table)
+    from stablenet.data.contact import write_contact_sheet  # imports torch: only when there is something to draw
+
+    write_contact_sheet(manifest, table, sheet)
+    typer.echo(f"contact sheet: {sheet}")
+
+
+def _default_root(source: str) -> Path | None:
+    """STABLENET_DATA holds the published data sets; users' own images are never looked up there."""
+    from stablenet.data.sources import SOURCES
+
+    folder = os.environ.get("STABLENET_DATA")
+    return Path(folder) if folder and source in SOURCES and SOURCES[source].counts else None
+
+
+def _parse_domains(option: str, values: list[str] | None, setting: str) -> Any:
+    """One name, or for the flexible settings a name (or several targets) per class."""
+    if not values:
+        return None
+    if "flexible" not in setting:
+        if len(values) > 1:
+            raise UserError(f"--{option} was given {len(values)} times: the setting {setting} takes one domain")
+        return values[0]
+    chosen: dict[str, list[str]] = {}
+    for value in values:
+        name, equals, domain = value.partition("=")
+        if not equals:
+            raise UserError(
+                f"--{option} {value!r} is not of the form dog=sketch: the setting {setting} takes CLASS=DOMAIN"
+            )
+        chosen.setdefault(name, []).append(domain)
+    if option == "target":
+        return {name: tuple(domains) for name, domains in chosen.items()}
+    return {name: domains[-1] for name, domains in chosen.items()}
+
+
+def _parse_ratio(text: str | None, setting: str) -> str | float | None:
+    if text is None or setting != "adversarial":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _name(manifest: Manifest) -> str:
+    """pacs-unbalanced-photo-5-1-1-seed0.tsv"""
+    keys = [manifest.parameters.get(key) for key in ("target", "ratio")]
+    words = [manifest.source, manifest.setting, *(str(k) for k in keys if isinstance(k, str | float))]
+    return "-".join([*words, f"seed{manifest.seed}"]).replace(":", "-") + ".tsv"
+
+
+def _refuse_source_folder(path: Path, table: AnyImageList) -> None:
+    root: Path | None = getattr(table, "root", None)
+    if root is not None and root.is_dir() and path.resolve().is_relative_to(root.resolve()):
+        raise UserError(f"{path} is inside the source folder {root}, where StableNet never writes: choose another path")
+
+
+def _warn_of_duplicates(table: AnyImageList) -> None:
+    from stablenet.data.check import find_duplicates, fingerprint_files
+    from stablenet.data.image_list import ImageList
+
+    if not isinstance(table, ImageList):
+        return
+    groups = find_duplicates(table.rows, fingerprint_files(table))
+    if groups:
+        typer.secho(f"warning: {len(groups)} files appear in several domains or classes:", fg="yellow", err=True)
+        for group in groups:
+            typer.secho("  " + " = ".join(group), fg="yellow", err=True)

@@ -1,0 +1,241 @@
+"""`stablenet diagnose`: does context predict the label here? `stablenet table`: stable learning on a CSV file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stablenet.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stablenet.diagnose import Diagnosis
+    from stablenet.tabular.fit import TableReport
+
+Report = Callable[[str, int, int], None]
+
+
+def diagnose(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A folder or zip of images (class/image or domain/class/image), a CSV file, a named source, or a run."
+        ),
+    ],
+    label: Annotated[str, typer.Option(help="CSV: the column to predict.")] = "label",
+    context: Annotated[str | None, typer.Option(help="CSV: the column with the context.")] = None,
+    leave_out: Annotated[list[str] | None, typer.Option(help="CSV: a column to leave out; repeatable.")] = None,
+    setting: Annotated[str, typer.Option(help="Named source: diagnose the training part of this setting.")] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the setting, such as ratio=0.9; repeatable.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Named source: diagnose the training part of this manifest.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of a named source; by default STABLENET_DATA.")] = None,
+    backbone: Annotated[
+        str, typer.Option(help="A network whose first stages give the features, such as resnet50.")
+    ] = "",
+    pretrained: Annotated[str, typer.Option(help="Its weights: imagenet, or a .safetensors file.")] = "",
+    limit: Annotated[int, typer.Option(min=100, help="Use at most this many images, drawn at random.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for drawing images and, for tables, Fourier functions.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("diagnosis.html"),
+) -> None:
+    """Check, without training, whether context predicts the label in this data and StableNet would help."""
+    from stablenet.diagnose.diagnosis_page import write_page
+
+    start = time.perf_counter()
+    with _show_steps() as report:
+        if _is_plain_table(data):
+            found = _diagnose_table(Path(data), label, context, tuple(leave_out or ()), seed, report)
+        else:
+            subject = _open(data, label, context, setting, settings, manifest, root)
+            found = _diagnose_images(subject, backbone, pretrained, root, limit, seed, report)
+    write_page(found, output, "stablenet " + shlex.join(sys.argv[1:]), time.perf_counter() - start)
+    _print_diagnosis(found, output)
+
+
+def _is_plain_table(data: str) -> bool:
+    """Whether this is a CSV file without a column `path`, whose columns are the features."""
+    path = Path(data)
+    if path.suffix != ".csv" or not path.is_file():
+        return False
+    with path.open(encoding="utf-8") as file:
+        return "path" not in [name.strip().strip('"') for name in file.readline().rstrip("\r\n").split(",")]
+
+
+def _diagnose_table(
+    path: Path, label: str, context: str | None, leave_out: tuple[str, ...], seed: int, report: Report
+) -> Diagnosis:
+    from stablenet.diagnose.tables import TableQuestion, diagnose_table
+    from stablenet.tabular.fit import read_csv
+
+    choices = TableQuestion(label=label, context=context, leave_out=leave_out, seed=seed)
+    return diagnose_table(read_csv(path), choices, path.stem, report)
+
+
+def _open(
+    data: str,
+    label: str,
+    context: str | None,
+    setting: str,
+    settings: list[str] | None,
+    manifest: Path | None,
+    root: Path | None,
+) -> Any:
+    from stablenet.diagnose.subject import is_source, open_place, open_run, open_source
+    from stablenet.engine.config import parse_setting
+    from stablenet.engine.run import RunFolder, load_run
+
+    folder = os.environ.get("STABLENET_DATA")
+    root = root or (Path(folder) if folder else None)
+    if RunFolder(Path(data)).config.is_file():
+        if setting or settings or manifest or context:
+            raise UserError(
+                f"{data} is a run, which has its own split: leave --setting, --set, --manifest, --context out"
+            )
+        return open_run(load_run(data), root)
+    if not is_source(data):
+        if setting or settings or manifest:
+            raise UserError(f"{data} is not a named source: --setting, --set and --manifest apply only to those")
+        return open_place(Path(data), label, context)
+    if context is not None:
+        raise UserError(f"the contexts of {data} are its domains: leave --context out")
+    given = {name: value for text in settings or () for name, value in parse_setting(text).items()}
+    return open_source(data, root, manifest, setting, given)
+
+
+def _diagnose_images(
+    subject: Any, backbone: str, pretrained: str, root: Path | None, limit: int, seed: int, report: Report
+) -> Diagnosis:
+    from stablenet.diagnose.images import ImageChoices, diagnose_images
+
+    choices = ImageChoices(backbone=backbone, pretrained=pretrained, root=root, limit=limit, seed=seed)
+    return diagnose_images(subject, choices, report)
+
+
+@contextmanager
+def _show_steps() -> Iterator[Report]:
+    """Yields a function to call with step, number done and total; one bar per step, on the error stream."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield report
+
+
+def _print_diagnosis(found: Diagnosis, page: Path) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for note in found.notes:
+        console.print(f"note: {note}", style="yellow", markup=False)
+    console.print(found.verdict.headline, style="bold", markup=False)
+    for reason in found.verdict.reasons:
+        console.print(f"- {reason}", markup=False, highlight=False)
+    console.print(f"Weights: {found.weights_from}.", markup=False, highlight=False)
+    console.print(found.verdict.advice, markup=False, highlight=False)
+    console.print(f"page: {page}", markup=False, soft_wrap=True, highlight=False)
+
+
+app = typer.Typer(help="Stable learning on tables.", no_args_is_help=True)
+
+
+@app.callback()
+def _root() -> None:
+    """Stable learning on tables."""
+
+
+@app.command()
+def fit(
+    data: Annotated[Path, typer.Argument(help="A CSV table with a header row.")],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    environment: Annotated[
+        str | None, typer.Option(help="The column with the environments (site, year, …) to cross-validate over.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
+    method: Annotated[str, typer.Option(help="stable, dwr, srdo, or crbr (classification).")] = "stable",
+    estimator: Annotated[str, typer.Option(help="linear, mlp or forest.")] = "linear",
+    leave_out: Annotated[list[str] | None, typer.Option(help="A column to leave out; repeatable.")] = None,
+    categorical: Annotated[
+        list[str] | None, typer.Option(help="A numeric column that holds categories; repeatable.")
+    ] = None,
+    missing: Annotated[str, typer.Option(help="Missing values: error, drop (the rows) or fill.")] = "error",
+    seed: Annotated[int, typer.Option(help="Seed for drawing the Fourier functions.")] = 0,
+    page: Annotated[Path | None, typer.Option(help="Page to write; by default next to the data, as .html.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Also write the table with a column `weight` (CSV).")] = None,
+    save: Annotated[Path | None, typer.Option(help="Also write the fitted model (joblib).")] = None,
+) -> None:
+    """Fit a table, cross-validate over its environments and write a page."""
+    from rich.console import Console
+
+    from stablenet.tabular.fit import TableChoices, fit_table, read_csv
+    from stablenet.tabular.table_page import write_page
+
+    choices = TableChoices(
+        target=target,
+        environment=environment,
+        task=task,
+        method=method,
+        estimator=estimator,
+        leave_out=tuple(leave_out or ()),
+        categorical=tuple(categorical or ()),
+        missing=missing,
+        seed=seed,
+    )
+    report = fit_table(read_csv(data), choices)
+    where = page or data.with_suffix(".html")
+    write_page(report, where)
+    console = Console()
+    _print_report(console, report)
+    _write_extras(report, weights, save)
+    console.print(f"page: {where}", markup=False, soft_wrap=True, highlight=False)
+
+
+def _write_extras(report: TableReport, weights: Path | None, save: Path | None) -> None:
+    if weights is not None:
+        columns: dict[str, Any] = {report.choices.target: report.y, "weight": report.model.weights_}
+        report.x.assign(**columns).to_csv(weights, index=False)
+    if save is not None:
+        import joblib  # type: ignore[import-untyped]
+
+        joblib.dump(report.model, save)
+
+
+def _print_report(console: Console, report: TableReport) -> None:
+    from rich.table import Table
+
+    from stablenet.tabular.table_page import summarise
+
+    for note in report.notes:
+        console.print(f"note: {note}", style="yellow", markup=False)
+    measure = "RMSE" if report.task == "regression" else "error rate"
+    table = Table("left out", "rows", "equal weights", "learned weights", title=f"{measure} on held-out rows")
+    for held in report.held_out:
+        table.add_row(held.name, f"{held.rows:,}", f"{held.plain:.4g}", f"{held.weighted:.4g}")
+    table.add_section()
+    for name, plain, weighted in summarise(report):
+        table.add_row(name, "", f"{plain:.4g}", f"{weighted:.4g}")
+    console.print(table)
+    console.print(report.verdict, markup=False, highlight=False)
+    model = report.model
+    share = model.ess_ / len(report.x)
+    left = model.dependence_after_ / model.dependence_before_ if model.dependence_before_ else 1.0
+    console.print(f"dependence left {left:.0%}, effective sample size {model.ess_:,.0f} ({share:.0%})", highlight=False)

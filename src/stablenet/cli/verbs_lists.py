@@ -1,0 +1,181 @@
+"""`stablenet list`, `stablenet runs` and `stablenet weights`: what there is, what was trained, what entered a loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from stablenet.report.inside import UsedTable
+
+KINDS = ("methods", "recipes", "data", "backbones", "presets")
+
+
+def list_parts(
+    kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join(KINDS)}; by default all.")] = None,
+    match: Annotated[str, typer.Option(help="Only names that match this pattern, with * and ?.")] = "*",
+    timm: Annotated[bool, typer.Option("--timm", help="Also list timm's backbones.")] = False,
+) -> None:
+    """List everything that can be chosen by name."""
+    from rich.console import Console
+
+    from stablenet.errors import UserError
+    from stablenet.registry import unknown_name
+
+    if kind is not None and kind not in KINDS:
+        raise UserError(unknown_name("kind of part", kind, KINDS))
+    console = Console()
+    for wanted in KINDS if kind is None else (kind,):
+        console.print(_show(wanted, match, timm))
+
+
+def _show(kind: str, match: str, timm: bool) -> Table | str:
+    if kind == "methods":
+        return _tabulate_methods(match)
+    if kind == "recipes":
+        return _tabulate_recipes(match)
+    if kind == "data":
+        from stablenet.cli.data_output import tabulate_sources
+
+        return tabulate_sources()
+    if kind == "backbones":
+        from stablenet.models import list_backbones
+
+        names = list_backbones(match, timm)
+        own = "timm/<name> (see --timm), package.module:name for your own"
+        return f"[bold]backbones[/]: {', '.join(names)}; {own}"
+    from stablenet.weighting.presets import preset_table
+
+    return preset_table()
+
+
+def _tabulate_methods(match: str) -> Table:
+    from dataclasses import fields
+    from fnmatch import fnmatch
+
+    from rich.table import Table
+
+    from stablenet.algorithms import ALGORITHMS
+
+    table = Table("method", "what", "parameters", title="methods", caption="* learns from domain labels")
+    for name in ALGORITHMS:
+        if fnmatch(name, match):
+            kind = ALGORITHMS[name]
+            shown = name + "*" * kind.uses_domains
+            table.add_row(shown, kind.title, ", ".join(field.name for field in fields(kind.settings_type)) or "–")
+    return table
+
+
+def _tabulate_recipes(match: str) -> Table:
+    from fnmatch import fnmatch
+
+    from rich.table import Table
+
+    from stablenet.engine.config import list_recipes
+
+    table = Table("recipe", "what", title="recipes")
+    for name, recipe in list_recipes().items():
+        if fnmatch(name, match):
+            table.add_row(name, recipe.title)
+    return table
+
+
+_COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "killed": "yellow"}
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Folder of run folders.")] = Path("runs"),
+) -> None:
+    """List runs with their state, epochs and best source validation accuracy."""
+    from rich.console import Console
+
+    from stablenet.errors import UserError
+
+    if not folder.is_dir():
+        raise UserError(f"no runs in {folder}: train one with `stablenet train`, or give another folder")
+    Console().print(tabulate_runs(folder))
+
+
+def tabulate_runs(folder: Path) -> Table:
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    from stablenet.engine.run import find_best, list_runs
+
+    table = Table(
+        Column("run", overflow="fold"),
+        "method",
+        "seed",
+        "state",
+        "epochs",
+        "best validation",
+        title=f"runs in {folder}",
+    )
+    for run in list_runs(folder):
+        status = run.status
+        best = find_best(run.records)
+        state = f"[{_COLOURS[status['state']]}]{status['state']}[/]"
+        if status["reason"] and status["state"] == "failed":
+            state += f"\n{escape(status['reason'].splitlines()[0][:80])}"
+        table.add_row(
+            escape(run.path.name),
+            run.config.method.name,
+            str(run.config.seed),
+            state,
+            f"{status['epoch']}/{run.config.train.epochs}",
+            f"{best['validation']['accuracy']:.1%} (epoch {best['epoch']})" if best else "–",
+        )
+    return table
+
+
+def weights(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)],
+    csv: Annotated[Path | None, typer.Option(help="Write all samples as CSV, largest weights first.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Contact sheet of the samples weighted up and down most: .html or .png."),
+    ] = None,
+    per_class: Annotated[int, typer.Option(min=1, help="Images per class and direction on the sheet.")] = 8,
+    root: Annotated[
+        Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
+    ] = None,
+) -> None:
+    """Show the weights and offsets used in a run's loss."""
+    from rich.console import Console
+
+    from stablenet.engine.run import load_run
+    from stablenet.report.inside import check_sheet, read_used, write_samples, write_sheet
+
+    if output is not None:
+        check_sheet(output)
+    opened = load_run(run)
+    used = read_used(opened)
+    console = Console()
+    console.print(tabulate_classes(used, opened.path.name))
+    if csv is not None:
+        write_samples(used, csv)
+        console.print(f"table: {csv}", markup=False, highlight=False, soft_wrap=True)
+    if output is not None:
+        write_sheet(opened, used, output, per_class, root)
+        console.print(f"sheet: {output}", markup=False, highlight=False, soft_wrap=True)
+
+
+def tabulate_classes(used: UsedTable, name: str) -> Table:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from stablenet.report.inside import summarise_classes
+
+    table = Table(title=f"weights of {escape(name)}", title_justify="left", box=box.SIMPLE)
+    table.add_column("class", overflow="fold")
+    for heading in ("samples", "effective", "largest\nweight", "smallest\nweight", "mean\noffset", "mean\ncontext"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, row in summarise_classes(used).iterrows():
+        numbers = (f"{row[column]:.2f}" for column in ("largest", "smallest", "offset", "context"))
+        table.add_row(escape(str(label)), f"{row['samples']:,.0f}", f"{100 * row['effective']:.0f} %", *numbers)
+    return table

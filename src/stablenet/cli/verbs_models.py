@@ -1,0 +1,200 @@
+"""`stablenet evaluate`, `stablenet predict`, `stablenet export`: what one does with a trained model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from stablenet.engine.run import Run
+    from stablenet.evaluation.evaluate import Evaluation
+
+
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    rule: Annotated[
+        str, typer.Option(help="Which model: source-validation, last, averaged, or oracle (uses the target).")
+    ] = "source-validation",
+    part: Annotated[list[str] | None, typer.Option(help="Part of the split; repeatable; by default test.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+) -> None:
+    """Evaluate finished runs on the target; save metrics and predictions in their folders."""
+    from rich.console import Console
+
+    from stablenet.cli.progress import show_progress
+    from stablenet.engine.run import load_run
+    from stablenet.evaluation.evaluate import evaluate_run
+
+    console = Console()
+    evaluations: list[Evaluation] = []
+    opened = [load_run(path) for path in runs]
+    for run in opened:
+        with show_progress(f"evaluating {run.path.name}") as progress:
+            evaluations += evaluate_run(
+                run,
+                rule=rule,
+                parts=part or ["test"],
+                root=root,
+                device=device,
+                batch_size=batch_size,
+                progress=progress,
+            )
+    console.print(tabulate_figures(evaluations))
+    if len(evaluations) == 1:
+        console.print(tabulate_shares(evaluations[0]))
+    for evaluation in evaluations:
+        console.print(f"predictions: {evaluation.predictions}", markup=False, highlight=False, soft_wrap=True)
+
+
+def tabulate_figures(evaluations: list[Evaluation]) -> Table:
+    """One row per run and part; all rows share one rule, so the oracle never appears next to others."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    rule = evaluations[0].choice.rule
+    style = "bold red" if rule.looks_at_target else "bold"
+    table = Table(title=f"rule {rule.name}: {rule.title}", title_style=style, title_justify="left", box=box.SIMPLE)
+    table.add_column("run, part", overflow="fold")
+    for name in ("epoch", "images", "overall", "mean over\ndomains", "worst\ngroup", "calibration\nerror"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for evaluation in evaluations:
+        figures = evaluation.figures
+        shares = (figures[f"{name}accuracy"] for name in ("", "mean_domain_", "worst_group_"))
+        table.add_row(
+            escape(f"{evaluation.run.path.name}, {evaluation.part}"),
+            str(evaluation.choice.epoch),
+            f"{figures['count']:,}",
+            *(f"{100 * share:.1f} %" for share in shares),
+            f"{figures['calibration_error']:.3f}",
+        )
+    return table
+
+
+def tabulate_shares(evaluation: Evaluation) -> Table:
+    """Accuracy per class, per domain if there are few, and of the worst group."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    figures = evaluation.figures
+    table = Table.grid(padding=(0, 2))
+    for what in ("per_domain", "per_class"):
+        for number, (name, share) in enumerate(figures.get(what, {}).items()):
+            heading = what.replace("_", " ") if number == 0 else ""
+            table.add_row(heading, escape(name), f"{100 * share:5.1f} %", "█" * round(20 * share))
+    worst = figures["worst_group"]
+    group, images = escape(f"{worst['class']} on {worst['domain']}"), "image" if worst["count"] == 1 else "images"
+    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", f"of {worst['count']} {images}")
+    return table
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="IMAGES...", help="Image files, folders, or tables with a column 'path'.", show_default=False
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; by default CSV is printed.")
+    ] = None,
+    rule: Annotated[str, typer.Option(help="Which model: source-validation, last, averaged or oracle.")] = (
+        "source-validation"
+    ),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are not readable images.")] = False,
+) -> None:
+    """Predict the classes of images; write probabilities as CSV or Parquet."""
+    from stablenet.engine.run import load_run
+    from stablenet.evaluation.predict import check_table_path, gather_images, save_table
+
+    opened = load_run(run)
+    if output is not None:
+        check_table_path(output)
+    gathered = gather_images(images)
+    if skip_bad:
+        gathered = _leave_out_broken(opened, gathered)
+    table = _predict(opened, gathered, rule, device, batch_size)
+    if output is None:
+        table.to_csv(sys.stdout, index=False)
+    else:
+        save_table(table, output)
+    counts = ", ".join(f"{count} {name}" for name, count in table["predicted"].value_counts().items())
+    where = f" → {output}" if output else ""
+    typer.echo(f"{len(table)} images: {counts}{where}", err=True)
+
+
+def _predict(run: Run, gathered: pd.DataFrame, rule: str, device: str, batch_size: int) -> pd.DataFrame:
+    from stablenet.cli.progress import show_progress
+    from stablenet.evaluation.evaluate import load_chosen
+    from stablenet.evaluation.predict import add_predictions, find_device, predict_images
+
+    model, _ = load_chosen(run, rule)
+    with show_progress("predicting") as progress:
+        logits = predict_images(
+            model,
+            [Path(path) for path in gathered["path"]],
+            run.transform,
+            stored_side=run.config.data.store_size,
+            device=find_device(device),
+            batch_size=batch_size,
+            progress=progress,
+        )
+    return add_predictions(gathered, logits, run.classes)
+
+
+def _leave_out_broken(run: Run, gathered: pd.DataFrame) -> pd.DataFrame:
+    from stablenet.errors import UserError
+    from stablenet.evaluation.predict import find_broken
+
+    broken = find_broken([Path(path) for path in gathered["path"]], run.config.data.store_size)
+    for message in broken.values():
+        typer.secho(f"left out: {message}", fg=typer.colors.YELLOW, err=True)
+    if len(broken) == len(gathered):
+        raise UserError("none of the files is a readable image")
+    return gathered[~gathered["path"].isin([str(path) for path in broken])].reset_index(drop=True)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    form: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="safetensors (default), onnx or torch; repeatable."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder; by default `export` in the run folder.")
+    ] = None,
+    rule: Annotated[str, typer.Option(help="Which model: source-validation, last, averaged or oracle.")] = (
+        "source-validation"
+    ),
+) -> None:
+    """Export a run's model as safetensors, ONNX or torch.export, with a model card, and check its outputs."""
+    from rich.console import Console
+
+    from stablenet.engine.run import load_run
+    from stablenet.export import FORMATS, export_run
+
+    opened = load_run(run)
+    forms = form or ["safetensors"]
+    for name in forms:
+        FORMATS[name]  # raises on an unknown name before anything is written
+    console = Console()
+    for name in forms:
+        with Console(stderr=True).status(f"exporting {name}"):
+            exported = export_run(opened, name, output, rule)
+        size = exported.file.stat().st_size / 1e6
+        proof = f"{size:.1f} MB, logits within {exported.difference:.1g} of the run's model"
+        console.print(f"{exported.file}  ({proof})", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{exported.card}  (model card)", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,154 @@
+"""`stablenet train`: one config to its end, or on from where it stopped. `stablenet demo`: ERM beside StableNet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from stablenet.demo import Demo
+    from stablenet.engine.config import RunConfig
+
+INTERRUPTED = 130  # the exit status shells expect after Ctrl-C
+
+
+def train(
+    config: Annotated[Path | None, typer.Option(help="A TOML file.", show_default=False)] = None,
+    recipe: Annotated[str | None, typer.Option(help="An experiment of the paper; see `stablenet list`.")] = None,
+    method: Annotated[str | None, typer.Option(help="Short for --set method.name=…")] = None,
+    seed: Annotated[int | None, typer.Option(help="Short for --set seed=…")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, such as train.epochs=3; repeatable.")
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("runs"),
+    folder: Annotated[Path | None, typer.Option(help="This run's folder, instead of one named after its hash.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an unfinished run.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
+    checkpoint_minutes: Annotated[
+        float, typer.Option(min=0, help="Minutes between checkpoints inside an epoch.")
+    ] = 10.0,
+    keep_epochs: Annotated[bool, typer.Option("--keep-epochs", help="Keep the model of every epoch.")] = False,
+    oracle: Annotated[
+        bool,
+        typer.Option("--oracle", help="Evaluate the target every epoch, into a file that model selection never reads."),
+    ] = False,
+    graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="Use CUDA graphs for small networks.")] = True,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard curves to the run folder.")
+    ] = False,
+) -> None:
+    """Train a recipe or a config. Finished runs are not repeated."""
+    from stablenet.cli.progress import Bar
+    from stablenet.engine.interrupts import Interrupted
+    from stablenet.engine.session import Runtime
+    from stablenet.engine.train import train as run_training
+
+    chosen = _assemble(config, recipe, method, seed, settings, folder if resume else None)
+    runtime = Runtime(
+        runs=runs,
+        folder=folder,
+        root=root,
+        device=device,
+        resume=resume,
+        checkpoint_minutes=checkpoint_minutes,
+        keep_epochs=keep_epochs,
+        oracle=oracle,
+        graphs=graphs,
+        tensorboard=tensorboard,
+    )
+    bar = Bar()
+    try:
+        run = run_training(chosen, runtime, bar)
+    except Interrupted:
+        bar.print_stop()
+        raise typer.Exit(INTERRUPTED) from None
+    bar.print_end(run)
+
+
+def _assemble(
+    config: Path | None,
+    recipe: str | None,
+    method: str | None,
+    seed: int | None,
+    settings: list[str] | None,
+    resumed: Path | None,
+) -> RunConfig:
+    """The config from the options; or the run folder's, when resuming with no other options."""
+    from stablenet.engine.config import assemble_config
+    from stablenet.engine.run import load_run
+
+    said = [*(settings or ())]
+    said += [f'method.name="{method}"'] if method is not None else []
+    said += [f"seed={seed}"] if seed is not None else []
+    if resumed is not None and config is None and recipe is None and not said:
+        return load_run(resumed).config
+    return assemble_config(recipe, config, said)
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the page and the runs.")] = Path("demo"),
+    seeds: Annotated[int, typer.Option(min=2, help="Number of seeds, counted from 0.")] = 3,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs per run; by default the recipe's 30.", show_default=False)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Parallel runs; by default one per core.", show_default=False)
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Train ERM and StableNet on the bundled data, a few minutes offline, and show the results."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from stablenet.demo import DemoSettings, run_demo
+    from stablenet.demo.demo_runs import make_configs
+
+    settings = DemoSettings(output=output, seeds=tuple(range(seeds)), epochs=epochs, workers=workers)
+    names = {config.name: config.train.epochs for config in make_configs(settings)}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"training {len(names)} runs", total=sum(names.values()))
+        done = dict.fromkeys(names, 0)
+
+        def report(name: str, epoch: int) -> None:
+            done[name] = epoch
+            bar.update(task, completed=sum(done.values()))
+
+        try:
+            finished = run_demo(settings, report)
+        except KeyboardInterrupt:
+            typer.echo("stopped; run the same command again to resume", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        bar.update(task, completed=sum(names.values()))
+    _print_result(finished)
+    if show:
+        typer.launch(finished.page.resolve().as_uri())
+
+
+def _print_result(demo: Demo) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from stablenet.demo.demo_findings import describe_difference
+
+    findings = demo.findings
+    table = Table("accuracy in %", "held-out source", "target", title=f"{len(findings.seeds)} seeds, mean ± sd")
+    for name, outcomes in (("ERM", findings.reference), ("StableNet", findings.method)):
+        spreads = (findings.spread_validation(outcomes), findings.spread_target(outcomes))
+        table.add_row(name, *(f"{100 * spread.mean:.1f} ± {100 * spread.deviation:.1f}" for spread in spreads))
+    console = Console()
+    console.print(table)
+    headline, worth = describe_difference(findings.compare_target())
+    console.print(f"{headline} {worth}", highlight=False, markup=False)
+    console.print(f"{demo.seconds:.0f} s; page: {demo.page.resolve()}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,130 @@
+"""Training the demo's runs: one recipe of the bundled data for two methods and a few seeds, with the same budget."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stablenet.bench.executors import Event, LocalExecutor, Place
+from stablenet.bench.worker import RunOrder, speeds_path
+from stablenet.engine.config import HASH_DIGITS, RunConfig, assemble_config
+from stablenet.engine.identity import identify, read_contents
+from stablenet.engine.run import FINISHED, Run, list_runs, load_run
+from stablenet.errors import UserError
+from stablenet.evaluation.evaluate import RECORDS
+from stablenet.evaluation.selection import DEFAULT_RULE
+from stablenet.files import read_lines
+
+RECIPE = "embedded-dr0.9"
+REFERENCE, METHOD = "erm", "stablenet"
+RULES = (DEFAULT_RULE, "last")
+Report = Callable[[str, int], None]  # a run's name, epochs done
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings:
+    """seeds: each draws its own split, its own first weights and its own order.   epochs: None takes the recipe's 30.
+    output: the folder for the page and the runs.   workers: processes at once, of one thread each; None: one a core.
+    """
+
+    output: Path = Path("demo")
+    seeds: tuple[int, ...] = (0, 1, 2)
+    epochs: int | None = None
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.seeds)) < 2 or len(set(self.seeds)) != len(self.seeds):
+            raise UserError(f"the demo needs two different seeds or more, to show a spread; got {list(self.seeds)}")
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"workers must be at least 1, got {self.workers}")
+
+    @property
+    def runs(self) -> Path:
+        return self.output / "runs"
+
+    @property
+    def page(self) -> Path:
+        return self.output / "index.html"
+
+    def count_workers(self, tasks: int) -> int:
+        return min(tasks, self.workers or os.cpu_count() or 1)
+
+
+def list_settings(method: str, seed: int, epochs: int | None) -> list[str]:
+    """The settings of a run beside its recipe, as `stablenet train --set` takes them."""
+    chosen = [f"method.name={method}", f"seed={seed}"]
+    return chosen if epochs is None else [*chosen, f"train.epochs={epochs}"]
+
+
+def make_configs(settings: DemoSettings) -> list[RunConfig]:
+    """One config per seed and method, pairs of a seed side by side."""
+    return [
+        assemble_config(RECIPE, None, list_settings(method, seed, settings.epochs))
+        for seed in settings.seeds
+        for method in (REFERENCE, METHOD)
+    ]
+
+
+def write_commands(settings: DemoSettings) -> list[str]:
+    """The command lines that train the same runs one by one."""
+    commands = []
+    for method in (REFERENCE, METHOD):
+        said = list_settings(method, 0, settings.epochs)[2:]
+        words = ["stablenet train", f"--recipe {RECIPE}", f"--method {method}", "--seed 0"]
+        commands.append(" ".join([*words, *(f"--set {text}" for text in said), "--device cpu"]))
+    return commands
+
+
+def train_all(configs: list[RunConfig], runs: Path, workers: int, report: Report) -> list[Run]:
+    """Train and evaluate every config; finished runs are taken as they are, broken ones go on.
+
+    Each of the processes has one thread: results do not depend on their number. A run that fails stops the others.
+    """
+    there = [find_finished(config, runs) for config in configs]
+    for run in there:
+        if run is not None:
+            report(run.config.name, run.config.train.epochs)
+    orders = [make_order(config, runs) for config, run in zip(configs, there, strict=True) if run is None]
+    executor = LocalExecutor([Place("cpu", None, workers)], runs / ".bench" / "logs")
+    executor.run(orders, lambda event: _pass_on(event, report))
+    trained = iter(orders)
+    return [run if run is not None else load_run(next(trained).folder) for run in there]
+
+
+def make_order(config: RunConfig, runs: Path) -> RunOrder:
+    """The run where the engine would put it by itself."""
+    identity = identify(config, read_contents(config, None))
+    folder = runs / f"{config.name}-{identity.hash[:HASH_DIGITS]}"
+    return RunOrder(
+        name=config.name,
+        config=config.plain(),
+        series=identity.series,
+        folder=str(folder.absolute()),
+        rules=RULES,
+        speeds=str(speeds_path(runs).absolute()),
+        device="cpu",
+        threads=1,
+    )
+
+
+def _pass_on(event: Event, report: Report) -> None:
+    """Tell of epochs; a run without a result ends the demo, which needs them all."""
+    name = event.order.name
+    if event.kind == "epoch":
+        report(name, event.epoch)
+    elif event.kind == "finished":
+        report(name, event.order.config["train"]["epochs"])
+    elif event.kind in ("failed", "lost"):
+        verb = "failed" if event.kind == "failed" else "was lost"
+        raise UserError(f"the run {name} {verb}: {event.reason}")
+
+
+def find_finished(config: RunConfig, runs: Path) -> Run | None:
+    """The run of this config if it has been trained and evaluated."""
+    for run in list_runs(runs):
+        if run.config == config and run.status["state"] == FINISHED:
+            evaluated = {line["rule"] for line in read_lines(run.path / RECORDS)}
+            return run if evaluated >= set(RULES) else None
+    return None

@@ -1,0 +1,140 @@
+"""Monitoring of a run: watchers called after every step and epoch, wall-clock timing, TensorBoard curves.
+
+None of this enters the records. Watchers decide when to read metrics, because that synchronizes with the device.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stablenet._version import __version__
+from stablenet.engine.devices import uses_bf16
+from stablenet.engine.session import Session
+from stablenet.engine.stepping import EpochMeans
+from stablenet.errors import UserError
+from stablenet.files import Lines
+
+
+class Curves:
+    """Writes the numbers of a record to TensorBoard, by name and step."""
+
+    def __init__(self, session: Session, step: int) -> None:
+        self._writer: Any = None
+        if session.runtime.tensorboard and session.first:
+            self._writer = open_writer(str(session.folder.tensorboard), step)
+
+    def add(self, record: dict[str, Any]) -> None:
+        if self._writer is None or record["kind"] not in ("step", "epoch"):
+            return
+        for name, value in flatten(record):
+            self._writer.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def open_writer(folder: str, step: int) -> Any:
+    """A TensorBoard writer; values written earlier for steps after `step` are discarded."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise UserError("curves need TensorBoard: install it with `pip install stablenet[tensorboard]`") from error
+    return SummaryWriter(folder, purge_step=step)
+
+
+def flatten(record: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    """(name, number) pairs of a record, without steps, epochs and counts."""
+    pairs: list[tuple[str, float]] = []
+    for name, value in record.items():
+        if isinstance(value, dict):
+            pairs += flatten(value, f"{prefix}{name}/")
+        elif isinstance(value, float | int) and name not in ("step", "epoch", "count"):
+            pairs.append((prefix + name, float(value)))
+    return pairs
+
+
+class Timing:
+    """Writes `timing.jsonl`, and determines when the next checkpoint within an epoch is due."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lines = Lines(session.folder.timing) if session.first else None
+        self._interval = 60 * session.runtime.checkpoint_minutes
+        self._last_checkpoint = self._epoch_start = time.monotonic()
+        self._first_step = 0
+        if self._lines is not None:
+            self._lines.append(self._describe())
+
+    def start_epoch(self, step: int) -> None:
+        """step: steps done so far."""
+        self._epoch_start, self._first_step = time.monotonic(), step
+
+    def end_epoch(self, epoch: int, step: int) -> None:
+        """epoch: from 1.   step: steps done so far. For a resumed epoch, the part since resuming is measured."""
+        device = self._session.device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if self._lines is None:
+            return
+        seconds = time.monotonic() - self._epoch_start
+        images = (step - self._first_step) * self._session.config.train.batch_size
+        line = {"kind": "epoch", "epoch": epoch, "seconds": seconds, "images_per_second": images / seconds}
+        if self._session.stepping.replayed:
+            line["replayed_steps"] = self._session.stepping.replayed
+        if device.type == "cuda":
+            line["peak_gigabytes"] = torch.cuda.max_memory_allocated(device) / 1e9
+        self._lines.append(line)
+
+    def checkpoint_due(self) -> bool:
+        """Whether a checkpoint is due by this process's clock; several have to agree (see `Agreement`)."""
+        return time.monotonic() - self._last_checkpoint >= self._interval
+
+    def checkpoint_done(self) -> None:
+        self._last_checkpoint = time.monotonic()
+
+    def close(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+
+    def _describe(self) -> dict[str, object]:
+        session = self._session
+        device = session.device
+        name = (
+            torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+        )
+        return {
+            "kind": "session",
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "stablenet": __version__,
+            "torch": torch.__version__,
+            "device": f"{device.type}: {name}",
+            "precision": "bf16" if uses_bf16(session.config.train.precision, device.type) else "32",
+            "processes": session.fabric.world_size,
+            "threads": torch.get_num_threads(),
+            "cuda_graphs": session.graphed,
+        }
+
+
+class Watcher:
+    """Callbacks that do nothing; a progress bar overrides those it needs."""
+
+    def decode(self, done: int, total: int) -> None:
+        """Images are being decoded for the first time."""
+
+    def begin(self, folder: Path, done: int, total: int) -> None:
+        """Training starts, or resumes, at step `done` of `total`."""
+
+    def step(self, step: int, epoch: int, totals: EpochMeans) -> None:
+        """A step was done (from 1)."""
+
+    def epoch(self, record: dict[str, Any], note: str = "") -> None:
+        """An epoch was recorded.   note: a remark of the method, usually empty."""
+
+    def end(self) -> None:
+        """The run ended, for whatever reason."""

@@ -1,0 +1,311 @@
+"""The run folder: its files, whether training may use it, and loading a run from it.
+
+Also the ranking of epochs by source validation. The fields of the records are listed in `stablenet.engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stablenet.data.manifest import Manifest
+from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, read_config
+from stablenet.engine.identity import identify, read_contents
+from stablenet.errors import UserError
+from stablenet.files import is_locked, read_json, read_lines, remove_lock, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from stablenet.algorithms import Context, Judgement
+    from stablenet.data.augment import Transform
+    from stablenet.data.loader import PartSamples
+    from stablenet.engine.run_data import RunData
+    from stablenet.models import Network
+
+PENALTY = "rank_penalty"  # the field of an epoch's record
+# Records of version 0.1 have this finding but no penalty, which was the difference of plain and weighted accuracy.
+OLD_FINDING = "context_use"
+
+
+def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
+    """Rank of an epoch's record by source validation only: accuracy, then the smaller loss.
+
+    Both are weighted if the method weights the validation samples (`EpochJudge.weights`); accuracies are then compared
+    up to one effective sample, and smaller differences are decided by the loss. The method's findings in the epoch may
+    subtract a penalty from the accuracy (`Judgement.penalty`).
+    Among equal ranks the earliest epoch is best. Without a validation part the latest epoch is best.
+    """
+    validation = record["validation"]
+    if validation is None:
+        return float(record["epoch"]), 0.0
+    if "weighted_accuracy" not in validation:
+        return float(validation["accuracy"]) - _find_penalty(record), -float(validation["loss"])
+    count, accuracy = float(validation["weighted_count"]), float(validation["weighted_accuracy"])
+    return round(count * (accuracy - _find_penalty(record))) / count, -float(validation["weighted_loss"])
+
+
+def describe_judgement(judgement: Judgement) -> dict[str, Any]:
+    """Fields for an epoch's record; empty if nothing was found."""
+    judged = {"judged": judgement.figures} if judgement.figures else {}
+    return {**judged, PENALTY: judgement.penalty} if judgement.penalty else judged
+
+
+def _find_penalty(record: Mapping[str, Any]) -> float:
+    """The penalty subtracted from an epoch's accuracy."""
+    if PENALTY not in record and OLD_FINDING in record.get("judged", {}):
+        validation = record["validation"]
+        return abs(float(validation["accuracy"]) - float(validation["weighted_accuracy"]))
+    return float(record.get(PENALTY, 0.0))
+
+
+def find_best(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The epoch record with the best source validation, None before the first validated epoch."""
+    epochs = [record for record in records if record["kind"] == "epoch" and record["validation"]]
+    return max(epochs, key=validation_rank) if epochs else None
+
+
+RUNNING, INTERRUPTED, FAILED, FINISHED = "running", "interrupted", "failed", "finished"
+KILLED = "killed"  # the state of a run recorded as `running` while no process holds its lock
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of the files in a run folder."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.tsv"
+
+    @property
+    def records(self) -> Path:
+        return self.path / "records.jsonl"
+
+    @property
+    def oracle(self) -> Path:
+        return self.path / "oracle.jsonl"
+
+    @property
+    def timing(self) -> Path:
+        return self.path / "timing.jsonl"
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "weights.parquet"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def status(self) -> Path:
+        return self.path / "status.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    def model(self, which: str | int) -> Path:
+        """which: "best", "last", or an epoch (from 1)."""
+        return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")
+
+    def set_status(self, state: str, epoch: int, step: int, reason: str = "") -> None:
+        # Rewritten with every checkpoint, so there is no need to sync.
+        values = {"state": state, "reason": reason, "epoch": epoch, "step": step}
+        write_json(self.status, values, sync=state == FINISHED)
+
+    def read_status(self) -> dict[str, Any]:
+        """The status; a run recorded as `running` while no process trains it was killed."""
+        if not self.status.exists():
+            return {"state": KILLED, "reason": "", "epoch": 0, "step": 0}
+        status: dict[str, Any] = read_json(self.status)
+        if status["state"] == RUNNING and not is_locked(self.lock):
+            status["state"] = KILLED
+        return status
+
+    def forget(self) -> None:
+        """Remove the files of a run that could not start; all other files are kept."""
+        for file in (self.config, self.manifest, self.status):
+            file.unlink(missing_ok=True)
+        remove_lock(self.lock)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
+
+def describe_config(config: RunConfig, manifest: Manifest, root: Path | None) -> dict[str, Any]:
+    """The contents of `config.json`: the config as given, the hashed values, and the hash."""
+    identity = identify(config, read_contents(config, root, manifest))
+    return {"config": config.plain(), "hashed": identity.hashed, "hash": identity.hash}
+
+
+def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chosen: Path | None) -> RunFolder:
+    """The folder of a config, by its hash, or the one chosen by the user."""
+    return RunFolder(chosen or runs / f"{config.name}-{described['hash'][:HASH_DIGITS]}")
+
+
+def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest, resume: bool) -> bool:
+    """Prepare the folder for training; return False if the run has already finished.
+
+    Raises for a folder of another config, showing the difference, and for a run with a checkpoint unless `resume`.
+    """
+    if folder.config.exists():
+        old = read_json(folder.config)
+        if old["hash"] != described["hash"]:
+            lines = "\n  ".join(compare(old["hashed"], described["hashed"]))
+            raise UserError(
+                f"{folder.path} belongs to another config; choose another folder, or undo the difference:\n  {lines}"
+            )
+        status = folder.read_status()
+        if status["state"] == FINISHED:
+            return False
+        if not resume and folder.checkpoint.exists():
+            raise UserError(
+                f"{folder.path} already contains this run, {status['state']} at step {status['step']}: "
+                "continue it with --resume, or delete the folder to start again"
+            )
+        return True
+    if folder.path.exists() and any(folder.path.glob("[!.]*")):
+        raise UserError(f"{folder.path} exists and is not a run folder: choose another one")
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the run folder {folder.path} cannot be created: {error.strerror}; choose another --runs"
+        ) from error
+    manifest.save(folder.manifest)
+    folder.set_status(RUNNING, 0, 0)
+    write_json(folder.config, described)
+    return True
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder with at least a config."""
+
+    folder: RunFolder
+    config: RunConfig
+    hash: str
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest.load(self.folder.manifest)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.manifest.classes
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """All records so far; see `stablenet.engine` for their fields."""
+        return read_lines(self.folder.records)
+
+    @property
+    def oracle(self) -> list[dict[str, Any]]:
+        """Target metrics per epoch, if requested. Only the selection rule `oracle` may read them."""
+        return read_lines(self.folder.oracle)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """{"state": running, killed, interrupted, failed or finished, "reason", "epoch", "step"}"""
+        return self.folder.read_status()
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether its method has sample weights or offsets and reports them."""
+        from stablenet.algorithms import ALGORITHMS, Algorithm
+
+        return ALGORITHMS[self.config.method.name].sample_columns is not Algorithm.sample_columns
+
+    def weights(self) -> pd.DataFrame:
+        """Sample weights and offsets, a row per training sample: id, label, domain, weight, offset, context.
+
+        See `stablenet.engine.kept_weights`.
+        """
+        from stablenet.engine.kept_weights import read_weights
+
+        if self.folder.weights.exists():
+            return read_weights(self.folder.weights)
+        if not self.keeps_weights:
+            raise UserError(
+                f"the run {self.path} has no weights: {self.config.method.name} does not weight single samples"
+            )
+        if self.status["state"] != FINISHED:
+            raise UserError(f"the run {self.path} has not finished; its weights are written at the end of training")
+        raise UserError(f"the run {self.path} was trained by a version that did not save weights: train it again")
+
+    @cached_property
+    def model(self) -> Network:
+        """The model with the best source validation, in eval mode on the CPU."""
+        return self.load_model("best")
+
+    def load_model(self, which: str | int = "best") -> Network:
+        """Load the model "best", "last" or of an epoch (from 1): images (b, 3, s, s) -> logits (b, classes)."""
+        from stablenet.algorithms import build_predictor
+        from stablenet.engine.checkpoint import load_tensors
+
+        path = self.folder.model(which)
+        if not path.exists():
+            hint = "train with --keep-epochs to keep every epoch" if isinstance(which, int) else "has it finished?"
+            raise UserError(f"the run {self.path} has no model {which!r} ({hint})")
+        tensors, meta = load_tensors(path)
+        model, method = self.config.model, self.config.method
+        predictor = build_predictor(
+            model.name, model.parameters, meta["adaptation"], method.name, method.parameters, self.context
+        )
+        predictor.load_state_dict(tensors)
+        return predictor.eval()
+
+    @property
+    def context(self) -> Context:
+        """The context with which the run's method was built."""
+        from stablenet.algorithms import Context
+
+        pretrained = bool(self.config.model.pretrained)
+        return Context.of_split(self.manifest, self.config.train.epochs, self.config.seed, pretrained)
+
+    @property
+    def transform(self) -> Transform:
+        """The evaluation transform: pixels (b, H, W, 3) uint8 and keys to images (b, 3, s, s)."""
+        return self.open_data().evaluation_transform
+
+    def open_data(self, root: Path | None = None) -> RunData:
+        """The split with its pixels by part; the source is read once for all parts. root: folder of the source."""
+        from stablenet.engine.run_data import RunData
+
+        return RunData(self.config.data, self.manifest, root)
+
+    def open_part(self, part: str, root: Path | None = None) -> PartSamples:
+        """One part of the split with its pixels. root: folder of the source."""
+        return self.open_data(root).open_part(part)
+
+
+def load_run(path: Path | str) -> Run:
+    """Load a run from its folder."""
+    folder = RunFolder(Path(path))
+    if not folder.config.exists():
+        raise UserError(f"{path} is not a run folder: it has no config.json; `stablenet runs` lists existing runs")
+    described = read_json(folder.config)
+    return Run(folder, read_config(described["config"]), described["hash"])
+
+
+def list_runs(runs: Path) -> Iterator[Run]:
+    """All runs below a folder, by name."""
+    for path in sorted(runs.glob("*/config.json")):
+        yield load_run(path.parent)

@@ -1,0 +1,120 @@
+"""From a run to files for others, with a model card; what was written is read back and compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stablenet._version import __version__
+from stablenet.data.sources import SOURCES
+from stablenet.engine.run import FINISHED, Run
+from stablenet.errors import UserError
+from stablenet.evaluation.evaluate import RECORDS, load_chosen
+from stablenet.evaluation.selection import DEFAULT_RULE, Choice
+from stablenet.export.formats import FORMATS
+from stablenet.export.package import PackagedModel, describe_model
+from stablenet.files import read_lines, write_text
+
+CARD = "README.md"
+
+
+def write_card(run: Run, model: PackagedModel, choice: Choice, folder: Path) -> Path:
+    """README.md beside the exported files; it names those that lie there."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(files("stablenet.export").joinpath("card.md.jinja").read_text("utf-8"))
+    text = template.render(_gather(run, model, choice, folder))
+    card = folder / CARD
+    write_text(card, text)
+    return card
+
+
+def _gather(run: Run, model: PackagedModel, choice: Choice, folder: Path) -> dict[str, Any]:
+    manifest, config = run.manifest, run.config
+    source = SOURCES[manifest.source]
+    there = [FORMATS[name] for name in FORMATS if (folder / FORMATS[name].file).exists()]
+    return {
+        "version": __version__,
+        "name": config.name,
+        "config": config,
+        "config_hash": run.hash,
+        "settings": model.settings,
+        "manifest": manifest,
+        "source": source,
+        "parameters": json.dumps(manifest.parameters, ensure_ascii=False),
+        "method_parameters": json.dumps(config.method.parameters, ensure_ascii=False),
+        "counts": {part: len(manifest.part(part)) for part in ("train", "validation", "test")},
+        "choice": choice,
+        "validation": _find_validation(run, choice.epoch),
+        "evaluations": _find_evaluations(run, choice),
+        "formats": there,
+        "weights": sum(p.numel() for p in model.parameters()),
+    }
+
+
+def _find_validation(run: Run, epoch: int) -> dict[str, Any] | None:
+    """Figures of source validation in the chosen epoch, None where the split has no such part."""
+    epochs = (record for record in run.records if record["kind"] == "epoch")
+    found: dict[str, Any] | None = next(record["validation"] for record in epochs if record["epoch"] == epoch)
+    return found
+
+
+def _find_evaluations(run: Run, choice: Choice) -> list[dict[str, Any]]:
+    """The latest evaluation of every part under this rule; the oracle's are never told on a card."""
+    latest = {line["part"]: line for line in read_lines(run.path / RECORDS) if line["rule"] == choice.rule.name}
+    return list(latest.values())
+
+
+_PROBES = 5  # another number than the graph was traced with
+_TOLERANCE = 1e-3  # of the largest logit; engines order their sums as they like
+
+
+@dataclass(frozen=True)
+class Exported:
+    """file, card: what was written.   difference: largest one between its logits and the run's own model's."""
+
+    file: Path
+    card: Path
+    difference: float
+
+
+def export_run(run: Run, form: str = "safetensors", output: Path | None = None, rule: str = DEFAULT_RULE) -> Exported:
+    """Write the model a rule chooses in a format, and its card. output: a folder, `export` in the run's by default."""
+    chosen = FORMATS[form]
+    state = run.status["state"]
+    if state != FINISHED:
+        raise UserError(f"the run {run.path} is {state}, not finished: go on with `stablenet train --resume` first")
+    network, choice = load_chosen(run, rule)
+    model = PackagedModel(network, describe_model(run, network)).eval()
+    folder = output or run.path / "export"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+    file = folder / chosen.file
+    chosen.write(model, file)
+    difference = compare_outputs(model, chosen.run(file, make_probes(model)))
+    return Exported(file, write_card(run, model, choice, folder), difference)
+
+
+def make_probes(model: PackagedModel) -> Tensor:
+    """Some images (b, 3, s, s) in 0..1, the same every time."""
+    shape = (_PROBES, 3, model.image_size, model.image_size)
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def compare_outputs(model: PackagedModel, logits: Tensor) -> float:
+    """The largest difference to the model's own logits for the probes; too large a one is a failed export."""
+    expected: Tensor = model(make_probes(model))[0]
+    difference = float((logits - expected).abs().max())
+    if not difference <= _TOLERANCE * max(1.0, float(expected.abs().max())):
+        raise RuntimeError(f"the exported model's logits differ by {difference:.2g} from the run's: do not use it")
+    return difference

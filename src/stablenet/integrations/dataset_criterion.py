@@ -1,0 +1,175 @@
+"""The preset `recommended` in anybody's loop: weights and offsets of the whole training set, solved before training.
+
+`StableCriterion` needs nothing but batches, and its weights are those of batches. This one has to know which sample is
+which. What it leaves to the loop is the choice of an epoch, which `stablenet train` makes under weights, too, and the
+look at whether the network has come to answer against the context (`context_use`, then `criterion.offsets.weaken()`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from stablenet.errors import UserError
+from stablenet.integrations.criterion import classify
+from stablenet.models import FeatureTaps, read_features
+from stablenet.weighting import DatasetOffsets, DatasetWeighting, WholeSet, distributed, recommended
+
+
+class SizedDataset(Protocol):
+    """A data set of images and classes, by position."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> Any: ...
+
+
+class Indexed(Dataset[tuple[Any, ...]]):
+    """A data set whose items begin with their index: (x, y) becomes (index, x, y).
+
+    >>> Indexed([("image", 3)])[0]
+    (0, 'image', 3)
+    """
+
+    def __init__(self, samples: SizedDataset) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, place: int) -> tuple[Any, ...]:
+        return (place, *self.samples[place])
+
+
+class DatasetCriterion(nn.Module):
+    """mean(w · CE(logits + offset, y)), weights and offsets by the samples' indices.
+
+    >>> from torch.utils.data import TensorDataset
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    >>> samples = TensorDataset(torch.randn(40, 3, 6, 6), torch.arange(40) % 2)
+    >>> criterion = DatasetCriterion(model, ["1"], samples, num_classes=2, epochs=3)
+    >>> for index, x, y in DataLoader(Indexed(samples), batch_size=8, shuffle=True):
+    ...     criterion(model(x), y, index).backward()
+
+    model: as it starts, untrained or pretrained; it is run once over all samples here, without gradients and dropout.
+    taps: paths of early modules, where context shows, the first one first; of a ResNet "layer1" and "layer2".
+    samples: the training set, (x, y) by position, y an integer class, as far as possible without augmentation.
+    pretrained: whether the model was trained on other images. What follows from it, `recommend` says: such a network
+        gets offsets of the taps' leading components and even weights; any other gets weights of all taps, which grow
+        over the first sixth of the epochs, and half the offsets of the first tap.
+    diagnostics: what was found: `ess_ratio` and `largest_weight` of the weights at their full strength,
+        `context_explains`, the share of the label's entropy that the offsets' regression predicts, and with weights
+        `dependence_before` and `dependence_after`.
+    offset: how much of the offsets is added; None takes half of them beside weights and all in their place.
+    storage: of the features until they are solved from; float32 for activations above 65,504.
+    Weights grow from epoch to epoch, as in `stablenet train`. A new epoch is taken to begin with the batch that would
+    exceed the number of samples, so that loaders may drop a short last batch or keep it.
+    In `eval()` the loss is the plain mean. Its state_dict holds all that is needed to go on. Of several processes each
+    reads all samples.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        taps: Sequence[str],
+        samples: SizedDataset,
+        *,
+        num_classes: int,
+        epochs: int,
+        pretrained: bool = False,
+        offset: float | None = None,
+        seed: int = 0,
+        storage: torch.dtype = torch.float16,
+        batch_size: int = 128,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__()
+        if epochs < 1:
+            raise UserError(f"epochs must be 1 or more, got {epochs}")
+        indexed = samples if isinstance(samples, Indexed) else Indexed(samples)
+        self._size, self._classes, self._epochs = len(indexed), num_classes, epochs
+        self._epoch, self._seen = 0, 0  # the epoch in work, and samples seen in it by all processes
+        plan = recommended.recommend(pretrained=pretrained, offset=offset)
+        self.whole_set = WholeSet(
+            plan,
+            self._size,
+            num_classes,
+            preset=recommended.NAME,
+            fold_seed=seed,
+            overrides={"seed": seed, **plan.overrides},
+            storage=storage,
+        )
+        generator = torch.Generator()  # or the loader would draw from the one that everything else draws from
+        loader = DataLoader(indexed, batch_size=batch_size, num_workers=num_workers, generator=generator)
+        self._read(model, FeatureTaps(model, taps), loader)
+        self.diagnostics = self.whole_set.solve()
+        self.whole_set.set_epoch(0, epochs)
+
+    def forward(self, outputs: Tensor, targets: Tensor, index: Tensor | None = None) -> Tensor:
+        """outputs: (B, C) logits.   targets: (B,).   index: (B,) as `Indexed` gives it.   Returns a scalar."""
+        targets = targets if targets.is_floating_point() else targets.long()
+        if not self.training:
+            return classify(outputs, targets).mean()
+        index = self._check(outputs, index)
+        self._count(len(outputs))
+        weights, offsets = self.whole_set(index)
+        per_sample = classify(outputs if offsets is None else outputs + offsets, targets)
+        return per_sample.mean() if weights is None else (weights * per_sample).mean()
+
+    @property
+    def weighting(self) -> DatasetWeighting | None:
+        """The weights of all samples; None where they are even."""
+        return self.whole_set.weighting
+
+    @property
+    def offsets(self) -> DatasetOffsets | None:
+        """The offsets of all samples; None where there are none."""
+        return self.whole_set.offsets
+
+    def _check(self, outputs: Tensor, index: Tensor | None) -> Tensor:
+        if outputs.ndim != 2 or outputs.shape[1] != self._classes:
+            raise UserError(f"outputs must be logits (batch, {self._classes}), got {tuple(outputs.shape)}")
+        if index is None:
+            raise UserError(
+                "in training the criterion needs the samples' indices: load Indexed(samples), which gives them first, "
+                "and call criterion(outputs, targets, index); for validation call criterion.eval() before"
+            )
+        if index.shape != (len(outputs),):
+            raise UserError(f"index must have one entry per sample, shape ({len(outputs)},), got {tuple(index.shape)}")
+        return index
+
+    def _count(self, batch: int) -> None:
+        """Take note of a batch; the next epoch begins with the one that would not fit into this any more."""
+        processes = distributed.processes()
+        total = batch * processes
+        if self._seen and self._seen + total > self._size + processes - 1:  # samplers repeat samples to share evenly
+            self._epoch, self._seen = self._epoch + 1, 0
+            self.whole_set.set_epoch(self._epoch, self._epochs)
+        self._seen += total
+
+    def _read(self, model: nn.Module, taps: FeatureTaps, loader: DataLoader[tuple[Any, ...]]) -> None:
+        device = next(model.parameters(), torch.empty(0)).device
+
+        def extract(x: Tensor) -> dict[str, Tensor]:
+            model(x)
+            return taps.take()
+
+        def collect(labelled: tuple[Tensor, Tensor], features: Mapping[str, Tensor]) -> None:
+            index, y = labelled
+            self.whole_set.collect(index, features, y.long())
+
+        moved = ([part.to(device) for part in batch[:3]] for batch in loader)
+        try:
+            read_features(model, extract, (((index, y), x) for index, x, y in moved), collect)
+        finally:
+            taps.remove()
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "seen": self._seen, "diagnostics": self.diagnostics}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._epoch, self._seen, self.diagnostics = state["epoch"], state["seen"], state["diagnostics"]

@@ -1,0 +1,115 @@
+"""Charts that several pages draw: training curves, histograms, weights on a logarithmic axis; all of one size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TypeAlias
+
+from stablenet.pages.svg import Drawing, Scale, choose_ticks
+
+WIDTH = 440
+HEIGHT = 196
+LEFT, RIGHT = 40, WIDTH - 8  # ends of the horizontal axis
+TOP, FLOOR = 10, 160  # ends of the vertical axis
+BARS = 24
+LOWEST = -8  # power of two where the axis of weights ends; smaller weights share the lowest bar
+MOST_LABELS = 7  # powers of two that fit side by side
+FEW = 20  # epochs up to which points are marked one by one
+
+Curve: TypeAlias = list[tuple[int, float]]  # epoch from 1, percent
+
+
+def draw_percent_grid(drawing: Drawing, up: Scale) -> None:
+    """Horizontal lines at round percentages.   up: percent."""
+    for tick in choose_ticks(up.low, up.high):
+        drawing.line(LEFT, up(tick), RIGHT, up(tick), "grid")
+        drawing.text(LEFT - 6, up(tick) + 4, f"{tick:g} %", "tick", "end")
+
+
+def name_axis(drawing: Drawing, ticks: Mapping[float, str], title: str) -> None:
+    """Labels below the floor.   ticks: by their place in the drawing."""
+    for x, label in ticks.items():
+        drawing.text(x, FLOOR + 16, label, "tick", "middle")
+    drawing.text(WIDTH / 2, FLOOR + 33, title, "tick", "middle")
+
+
+def draw_curves(curves: Sequence[tuple[str, Sequence[Curve]]], title: str) -> str | None:
+    """Percentages per epoch: a thin line per seed, a thick one for their mean; None where there are none.
+
+    curves: a style and its seeds' curves.
+    """
+    points = [point for _, seeds in curves for seed in seeds for point in seed]
+    if not points:
+        return None
+    last, low = max(epoch for epoch, _ in points), min(value for _, value in points)
+    drawing = Drawing(WIDTH, HEIGHT, title)
+    across, up = Scale(1, max(last, 2), LEFT, RIGHT), Scale(10 * min(low // 10, 9), 100, FLOOR, TOP)
+    draw_percent_grid(drawing, up)
+    for style, seeds in curves:
+        if len(seeds) > 1:
+            for seed in seeds:
+                drawing.path([(across(epoch), up(value)) for epoch, value in seed], f"thin {style}")
+        middle = [(across(epoch), up(value)) for epoch, value in average_curves(seeds)]
+        drawing.path(middle, f"thick {style}")
+        for x, y in middle if len(middle) <= FEW else ():
+            drawing.dot(x, y, 2.5, f"dot {style}")
+    epochs = sorted({1, round((1 + last) / 2), last})
+    name_axis(drawing, {across(epoch): str(epoch) for epoch in epochs}, "epoch")
+    return drawing.render()
+
+
+def average_curves(seeds: Sequence[Curve]) -> Curve:
+    """The mean of the epochs that all seeds have; unfinished runs are shorter."""
+    held = [dict(seed) for seed in seeds]
+    epochs = sorted(set.intersection(*(set(seed) for seed in held))) if held else []
+    return [(epoch, fmean(seed[epoch] for seed in held)) for epoch in epochs]
+
+
+def draw_histogram(groups: Mapping[str, Sequence[float]], across: Scale, ticks: Mapping[float, str], title: str) -> str:
+    """Share of the samples by value, with a mark at zero; the bars of several groups stand side by side.
+
+    groups: values by the style of their bars.   across: of the values.   ticks: labels by value.
+    """
+    shares = {style: count_shares(values, across.low, across.high) for style, values in groups.items()}
+    most = max(max(values) for values in shares.values())
+    drawing, up = Drawing(WIDTH, HEIGHT, f"Share of the samples by {title}"), Scale(0, most, FLOOR, TOP + 4)
+    draw_percent_grid(drawing, up)
+    step = (across.stop - across.start) / BARS
+    width = (step - 2) / len(shares)
+    for place, (style, values) in enumerate(shares.items()):
+        for number, share in enumerate(values):
+            x = across.start + number * step + 1 + place * width
+            drawing.bar(x, up(share), width, FLOOR - up(share), style)
+    drawing.line(across(0), TOP - 2, across(0), FLOOR, "mark")
+    name_axis(drawing, {across(value): label for value, label in ticks.items()}, title)
+    return drawing.render()
+
+
+def count_shares(values: Sequence[float], low: float, high: float) -> list[float]:
+    """Percentages of the values in `BARS` intervals of equal width between low and high."""
+    counts = [0] * BARS
+    for value in values:
+        counts[min(int((value - low) / (high - low) * BARS), BARS - 1)] += 1
+    return [100 * count / len(values) for count in counts]
+
+
+def draw_weight_histogram(groups: Mapping[str, Sequence[float]]) -> str:
+    """Share of the samples by weight.   groups: weights of mean one by the style of their bars."""
+    logs = {style: [math.log2(max(w, 2.0**LOWEST)) for w in weights] for style, weights in groups.items()}
+    every = [value for values in logs.values() for value in values]
+    low, high = min(math.floor(min(every)), -1), max(math.ceil(max(every)), 1)
+    step = 2 if high - low > MOST_LABELS else 1
+    ticks = {float(power): name_power(power) for power in range(low, high + 1) if power % step == 0}  # ×1 among them
+    return draw_histogram(logs, Scale(low, high, LEFT, RIGHT), ticks, "weight, on a logarithmic axis")
+
+
+def name_power(power: int) -> str:
+    """A weight of 2^power as a label: ×4, ×1/4."""
+    label = f"×{2**power}" if power >= 0 else f"×1/{2**-power}"
+    return f"≤ {label}" if power == LOWEST else label
+
+
+def shorten(name: str, letters: int) -> str:
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"

@@ -1,0 +1,26 @@
+"""Stable learning for tables: estimators with the interface of scikit-learn.
+
+In reading order: `estimators` (the public classes) and `estimator` (what they share); `encode` (from columns to
+numbers), `functions` (what is made uncorrelated) and `solve` (the weights); `ancestors` (the earlier methods DWR, SRDO
+and CRBR, and the simulation they are tested on); `fit` and `table_page`, behind `stablenet table fit`.
+"""
+
+from stablenet.tabular.estimators import (
+    CRBRClassifier,
+    DWRClassifier,
+    DWRRegressor,
+    SRDOClassifier,
+    SRDORegressor,
+    StableClassifier,
+    StableRegressor,
+)
+
+__all__ = [
+    "CRBRClassifier",
+    "DWRClassifier",
+    "DWRRegressor",
+    "SRDOClassifier",
+    "SRDORegressor",
+    "StableClassifier",
+    "StableRegressor",
+]

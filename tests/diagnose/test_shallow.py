@@ -1,0 +1,47 @@
+"""Shallow features without a network, by hand: the border, contrasts, flat images."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from stablenet.diagnose.shallow import draw_maps, extract_bank, mask_border, pool_border
+
+
+def test_border_is_the_outer_eighth():
+    mask = mask_border(16, 8)
+    assert int((~mask).sum()) == 12 * 6
+    assert not mask[2:14, 1:7].any()
+
+
+def test_border_features_do_not_see_the_middle():
+    pixels = torch.randint(0, 256, (4, 32, 32, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    changed = pixels.clone()
+    changed[:, 12:20, 12:20] = 0
+    whole, border = extract_bank(pixels)
+    other_whole, other_border = extract_bank(changed)
+    torch.testing.assert_close(border, other_border)
+    assert not torch.allclose(whole, other_whole)
+
+
+def test_maps_by_hand():
+    """One red pixel in a black image: its colours, differences and contrasts are known."""
+    image = torch.zeros(1, 3, 8, 8)
+    image[0, 0, 4, 4] = 1.0
+    maps = draw_maps(image)
+    assert maps.shape == (1, 18, 8, 8)
+    assert maps[0, 3, 4, 4] == 1  # red − green
+    assert maps[0, 4, 4, 4] == 0.5  # (red + green)/2 − blue
+    assert maps[0, 5, 4, 4] == 1  # largest − smallest
+    across, down = maps[0, 6], maps[0, 7]
+    assert across[4, 4] == pytest.approx(1 / 3)
+    assert across[4, 3] == pytest.approx(1 / 3)
+    assert across[3, 4] == 0
+    assert down[3, 4] == pytest.approx(1 / 3)
+
+
+def test_a_flat_image_has_no_contrast_and_no_spread():
+    pooled = pool_border(draw_maps(torch.full((1, 3, 16, 16), 0.25)))[0]
+    torch.testing.assert_close(pooled[:3], torch.full((3,), 0.25))
+    # Only contrasts across the frame itself would differ; there are none.
+    torch.testing.assert_close(pooled[3:], torch.zeros(33))

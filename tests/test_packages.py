@@ -1,0 +1,47 @@
+"""Every package says what is in it and in which order to read it, and names nothing that is not there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import stablenet
+
+ROOT = Path(stablenet.__file__).parent
+PACKAGES = sorted(path.parent for path in ROOT.rglob("__init__.py"))
+ORDER = re.compile(r"In reading order: .*?(?=\n\n|\Z)", re.DOTALL)
+
+
+def read_order(package: Path) -> list[str]:
+    """The modules and packages that the docstring names, in its order."""
+    text = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    named = ORDER.search(text)
+    return re.findall(r"`(\w+)`", named[0]) if named else []
+
+
+def list_members(package: Path) -> list[str]:
+    modules = [path.stem for path in package.glob("*.py") if not path.stem.startswith("_")]
+    return sorted([*modules, *(path.parent.name for path in package.glob("*/__init__.py"))])
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: ".".join(path.relative_to(ROOT.parent).parts))
+def test_a_package_names_all_it_holds_in_reading_order(package):
+    assert sorted(read_order(package)) == list_members(package)
+
+
+def test_every_module_begins_with_a_sentence():
+    """One that ends in the first line, or in the first paragraph where it is long."""
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.name == "_version.py":
+            continue
+        first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0].rstrip()
+        assert first.endswith((".", "?", "`.", ":")), f"{path.relative_to(ROOT)}: {first!r}"
+
+
+def test_test_modules_say_what_they_test():
+    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+        first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+        assert first.endswith((".", "?", "`.")), path.name
