@@ -1,4 +1,6 @@
-"""The exception raised for user errors: what was found, what was expected, what to do."""
+"""The exception raised for user errors: what was found, what was expected, what to do; and the exit statuses."""
+
+MISTAKE, OUR_MISTAKE, INTERRUPTED = 2, 70, 130  # of the command: 70 is EX_SOFTWARE of sysexits.h, 130 that after Ctrl-C
 
 
 class UserError(ValueError):

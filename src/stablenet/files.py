@@ -11,27 +11,76 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from stablenet.errors import UserError
 
+_LONGEST = 300  # characters of a path in a message
 _GLANCE = 0.1  # seconds to retry a lock: `is_locked` takes it for a moment, which must not look like a holder
+
+
+_FULL = "the disk is full: {path} could not be written; free some space and try again (continue a run with --resume)"
+# By the number of the system's error; {path} is the file or folder, {reason} what the system says of it.
+_REFUSALS = {
+    errno.ENOENT: "{path} does not exist: check the path",
+    errno.EACCES: "{path} may not be read or written by this user: change its permissions, or choose another place",
+    errno.EPERM: "{path} may not be read or written by this user: change its permissions, or choose another place",
+    errno.EISDIR: "{path} is a folder, and a file is needed: give or choose another path",
+    errno.ENOTDIR: "{path} cannot be reached: a part of its path is a file, not a folder; choose another path",
+    errno.EEXIST: "{path} exists already and is in the way: choose another path",
+    errno.ENOTEMPTY: "{path} exists already and is in the way: choose another path",
+    errno.ENAMETOOLONG: "{path} is too long a name for this file system: choose a shorter one",
+    errno.ELOOP: "{path} cannot be reached: its links go round in a circle; choose another path",
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: "{path} may not grow any larger: raise the limit on the size of files (`ulimit -f`)",
+    errno.EROFS: "{path} is on a read-only file system: choose another place",
+    errno.EMFILE: "{path} could not be opened, too many files are open: raise the limit (`ulimit -n`)",
+    errno.ENFILE: "{path} could not be opened, too many files are open on this machine: close some programs",
+    errno.ENOMEM: "out of memory at {path}: use fewer or smaller data, or a machine with more memory",
+    errno.EAGAIN: "{path} could not be started or read ({reason}): the machine is at its limits; try again later",
+}
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+def explain_os_error(error: OSError, path: Path | str | None = None) -> UserError:
+    """What the system refused, in one sentence that names the file and what to do.   path: instead of the error's."""
+    place = error.filename if path is None else path
+    if isinstance(place, bytes):
+        place = os.fsdecode(place)
+    reason = error.strerror or str(error) or type(error).__name__
+    text = _REFUSALS.get(error.errno or 0, "{path} could not be read or written: {reason}; check the disk and the path")
+    return UserError(text.format(path="a file" if place is None else shorten_path(place), reason=reason))
+
+
+def shorten_path(path: object) -> str:
+    """A path for a message, on one line and not endless."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in str(path))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
 
 
 @contextmanager
 def name_full_disk(path: Path) -> Iterator[None]:
-    """Turn the error of a full disk into a UserError."""
+    """Turn the error of a full or read-only disk, or of a file that may not grow, into a UserError."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"the disk is full: {path} could not be written; free some space and try again (continue a run with "
-                "--resume)"
-            ) from error
+        if error.errno in _FULL_DISK:
+            raise explain_os_error(error, path) from error
         raise
+
+
+@contextmanager
+def name_refusals(path: Path) -> Iterator[None]:
+    """Turn whatever the system refuses while `path` is read or written into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOENT and not path.parent.is_dir():
+            raise UserError(f"the folder {shorten_path(path.parent)} does not exist: create it first") from error
+        raise explain_os_error(error, path) from error
 
 
 def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) -> None:
@@ -42,13 +91,14 @@ def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) 
     # The same temporary name for all writers: leftovers of killed processes are overwritten and do not accumulate.
     partial = path.with_name(f".{path.name}.partial")
     try:
-        with name_full_disk(path):
+        with name_refusals(path):
             write(partial)
             if sync:
                 _sync(partial)
             partial.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # such as a name too long, whose error is already on its way
+            partial.unlink()
 
 
 def write_bytes(path: Path, data: bytes, sync: bool = True) -> None:
@@ -88,7 +138,7 @@ class Lines:
 
     def append(self, record: dict[str, Any]) -> None:
         line = json.dumps(replace_nan(record), ensure_ascii=False, allow_nan=False) + "\n"
-        with name_full_disk(self._path):
+        with name_refusals(self._path):
             self._file.write(line.encode())
             self._file.flush()
 
@@ -98,7 +148,7 @@ class Lines:
 
     def sync(self) -> None:
         """Flush all lines to disk."""
-        with name_full_disk(self._path):
+        with name_refusals(self._path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:

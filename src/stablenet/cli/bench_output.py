@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich import box
-from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
+
+from stablenet.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from stablenet.bench import BenchResult, PaperNumber, PaperTable, ResultCell, Row, TableColumn
@@ -31,7 +33,7 @@ def tabulate_tables() -> Grid:
     for name, table in list_tables().items():
         rows = [row for row in table.rows if not row.extra]
         recipes = {(row.id, row.recipe or column.recipe) for row in rows for column in table.columns if column.recipe}
-        grid.add_row(name, escape(table.title), str(len(rows)), str(len(table.columns)), str(len(recipes)))
+        grid.add_row(name, table.title, str(len(rows)), str(len(table.columns)), str(len(recipes)))
     return grid
 
 
@@ -46,12 +48,12 @@ def tabulate_paper(table: PaperTable) -> Grid:
 
 def tabulate_plan(plan: Plan) -> Grid:
     """One line per row of the table."""
-    grid = Grid("row", "runs", "finished", "left", "time left", title=escape(plan.table.title), box=box.SIMPLE)
+    grid = Grid("row", "runs", "finished", "left", "time left", title=plan.table.title, box=box.SIMPLE)
     for row in dict.fromkeys(row for run in plan.runs for row, _ in run.cells):
         runs = [run for run in plan.runs if any(row == name for name, _ in run.cells)]
         left = [run for run in runs if run.left]
         finished = sum(run.state == "finished" for run in runs)
-        grid.add_row(escape(row), str(len(runs)), str(finished), str(len(left)), _sum_times(left))
+        grid.add_row(row, str(len(runs)), str(finished), str(len(left)), _sum_times(left))
     return grid
 
 
@@ -102,7 +104,7 @@ def tabulate_progress(runs: Path) -> Grid:
     from stablenet.bench.collect import scan_runs
 
     scan = scan_runs(runs)
-    grid = Grid("table", "cells measured", "missing", "runs", "unfinished", title=f"tables in {escape(str(runs))}")
+    grid = Grid("table", "cells measured", "missing", "runs", "unfinished", title=f"tables in {runs!s}")
     for name, table in list_tables().items():
         result = collect(table, runs, scan=scan)
         states = Counter(cell.state for cell in result.cells.values())
@@ -126,13 +128,13 @@ def tabulate_search(searches: Sequence[Found]) -> Grid:
         best = found.best
         assert best is not None
         grid.add_row(
-            escape(found.row.id),
-            escape(found.group or "all"),
+            found.row.id,
+            found.group or "all",
             str(len(scores)),
             str(scores.count(None)),
             "failed" if scores[0] is None else f"{scores[0]:.1f}",
             f"{best.score:.1f}",
-            escape("\n".join(flatten(best.values)) or "the recipe's values"),
+            "\n".join(flatten(best.values)) or "the recipe's values",
         )
     return grid
 
@@ -148,18 +150,18 @@ def format_time(seconds: float) -> str:
 
 
 def _start(title: str, columns: Sequence[TableColumn]) -> Grid:
-    grid = Grid(title=escape(title), box=box.SIMPLE, title_justify="left", caption_justify="left")
+    grid = Grid(title=title, box=box.SIMPLE, title_justify="left", caption_justify="left")
     grid.add_column("")
     for column in columns:
-        grid.add_column(escape(f"{column.group}\n{column.title}" if column.group else column.title), justify="right")
+        grid.add_column(f"{column.group}\n{column.title}" if column.group else column.title, justify="right")
     return grid
 
 
 def _name(row: Row) -> str:
-    return escape(row.title) + ("*" if row.needs_domains else "") + ("\n(approximation)" if row.approximation else "")
+    return row.title + ("*" if row.needs_domains else "") + ("\n(approximation)" if row.approximation else "")
 
 
-def _show_number(number: PaperNumber) -> str:
+def _show_number(number: PaperNumber) -> str | Text:
     if number.value is None:
         return "-" if number.status == "dash" else ""
     style = " ".join(
@@ -167,10 +169,10 @@ def _show_number(number: PaperNumber) -> str:
         for word, holds in (("bold", number.best), ("underline", number.second), ("italic", number.status == "quoted"))
         if holds
     )
-    return f"[{style}]{number.value:.2f}[/]" if style else f"{number.value:.2f}"
+    return Text(f"{number.value:.2f}", style)
 
 
-def _show_cell(cell: ResultCell, wanted: int) -> str:
+def _show_cell(cell: ResultCell, wanted: int) -> str | Text:
     if cell.state == "by-design":
         return BY_DESIGN
     waiting = Counter(ref.state for ref in cell.unfinished)
@@ -178,7 +180,7 @@ def _show_cell(cell: ResultCell, wanted: int) -> str:
     if cell.mean is None:
         return MISSING + text
     spread = "" if cell.deviation is None else f" ± {cell.deviation:.1f}"
-    return f"{cell.mean:.1f}{spread}\n[dim]{cell.count}/{wanted}[/]{text}"
+    return Text.assemble(f"{cell.mean:.1f}{spread}\n", (f"{cell.count}/{wanted}", "dim"), text)
 
 
 def _show_tally(result: BenchResult, row: str) -> Iterable[str]:
@@ -197,9 +199,6 @@ def _sum_times(runs: Sequence[PlannedRun]) -> str:
     rough = any(run.left and run.estimate is not None and run.estimate.basis == "similar" for run in runs)
     elsewhere = sorted({run.estimate.device for run in runs if run.left and run.estimate is not None})
     return ("about " if rough else "") + format_time(sum(known)) + (f" ({', '.join(elsewhere)})" if elsewhere else "")
-
-
-INTERRUPTED = 130  # the exit status shells expect after Ctrl-C
 
 
 class EventPrinter:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
-from rich.console import Console
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Column, Table
+from rich.text import Text
+
+from stablenet.cli.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +41,9 @@ def prepare(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
 ) -> None:
     """Decode all images of SOURCE once, in parallel, into a memory-mapped store with checksums."""
-    from rich.console import Console
     from rich.progress import Progress
 
+    from stablenet.cli.console import Console
     from stablenet.data.image_list import ComposedList
     from stablenet.data.prepare import default_store_path, prepare
     from stablenet.data.sources import read_source
@@ -69,13 +70,13 @@ def prepare(
 def _print_result(console: Console, prepared: Prepared) -> None:
     header = prepared.store.header
     if prepared.replaced:
-        console.print(f"rebuilt: {prepared.replaced}", style="yellow", markup=False)
+        console.print(f"rebuilt: {prepared.replaced}", style="yellow")
     print_notes(console, header)
     gigabytes = header.count * header.height * header.width * 3 / 1e9
     what = f"{header.count} images of {header.height} × {header.width}, {gigabytes:.2f} GB"
     state = "made" if prepared.made else "up to date"
-    console.print(f"store {state}: {what}", markup=False)
-    console.print(str(prepared.store.path), soft_wrap=True, markup=False, highlight=False)
+    console.print(f"store {state}: {what}")
+    console.print(str(prepared.store.path), soft_wrap=True)
 
 
 def print_notes(console: Console, header: Header) -> None:
@@ -83,11 +84,11 @@ def print_notes(console: Console, header: Header) -> None:
     if header.left_out:
         console.print(f"{len(header.left_out)} images left out:", style="yellow")
         for entry in header.left_out:
-            console.print(f"  {entry['id']}: {entry['reason']}", markup=False, soft_wrap=True)
+            console.print(f"  {entry['id']}: {entry['reason']}", soft_wrap=True)
     if header.duplicates:
         console.print(f"{len(header.duplicates)} images appear in more than one domain or class:", style="yellow")
         for group in header.duplicates:
-            console.print(f"  {' = '.join(group)}", markup=False, soft_wrap=True)
+            console.print(f"  {' = '.join(group)}", soft_wrap=True)
 
 
 def tabulate_sources() -> Table:
@@ -120,7 +121,7 @@ def tabulate_source(name: str) -> Table:
     }
     for key, line in lines.items():
         if line:
-            table.add_row(key, escape(line))
+            table.add_row(key, line)
     return table
 
 
@@ -177,13 +178,13 @@ def tabulate_dominants(manifest: Manifest) -> Table:
     return table
 
 
-_JUDGED = {True: "[green]holds[/]", False: "[red]FAILS[/]", None: "[yellow]unknown[/]"}
+_JUDGED = {True: ("holds", "green"), False: ("FAILS", "red"), None: ("unknown", "yellow")}
 
 
 def tabulate_findings(findings: list[Finding]) -> Table:
     table = Table("", "checked", "found")
     for finding in findings:
-        table.add_row(_JUDGED[finding.holds], escape(finding.name), escape(finding.detail))
+        table.add_row(Text(*_JUDGED[finding.holds]), finding.name, finding.detail)
     return table
 
 

@@ -1,62 +1,57 @@
-"""The command `stablenet`: gathers the verbs and turns a user's mistake into one line."""
+"""The command `stablenet`: runs a verb, and turns every way in which it may fail into one sentence.
+
+Light, so that Ctrl-C is answered from the first moment: the verbs are imported where they are run.
+"""
 
 from __future__ import annotations
 
+import atexit
+import signal
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from stablenet.errors import INTERRUPTED, MISTAKE, UserError
 
-from stablenet._version import __version__
-from stablenet.cli import verbs_bench, verbs_data, verbs_diagnose
-from stablenet.cli.verbs_diagnose import diagnose
-from stablenet.cli.verbs_lists import list_parts, runs, weights
-from stablenet.cli.verbs_models import evaluate, export, predict
-from stablenet.cli.verbs_pages import report, saliency
-from stablenet.cli.verbs_train import demo, train
-from stablenet.errors import UserError
-
-app = typer.Typer(
-    name="stablenet",
-    help="Models that stay accurate under distribution shift: sample weights that make features independent.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(verbs_data.app, name="data")
-app.add_typer(verbs_bench.app, name="bench")
-app.add_typer(verbs_diagnose.app, name="table")
-app.command()(train)
-app.command()(evaluate)
-app.command()(predict)
-app.command()(export)
-app.command()(report)
-app.command()(saliency)
-app.command()(runs)
-app.command()(weights)
-app.command()(demo)
-app.command()(diagnose)
-app.command("list")(list_parts)
+if TYPE_CHECKING:
+    pass
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"stablenet {__version__}")
-        raise typer.Exit
+def __getattr__(name: str) -> object:
+    if name == "app":
+        from stablenet.cli.verbs import app
 
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Options of the command itself; the verbs are registered below."""
+        return app
+    raise AttributeError(f"module 'stablenet.cli.main' has no attribute {name!r}")
 
 
 def run() -> None:
-    """Entry point. A UserError is printed without a traceback, with exit status 2."""
+    """Entry point. Exit status 2 for a user's mistake, 130 for an interrupt, 70 for a mistake of StableNet."""
     try:
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the work is done: nothing left to interrupt
+        _print_all_names()
+        from stablenet.cli.verbs import app
+
         app()
     except UserError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        _fail(str(error), MISTAKE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        from stablenet.cli.last_net import explain
+
+        _fail(*explain(error))
+
+
+def _fail(message: str, status: int) -> None:
+    import typer
+
+    typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
+    sys.exit(status)
+
+
+def _print_all_names() -> None:
+    """File names that are not valid text are printed with escapes, instead of raising."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")

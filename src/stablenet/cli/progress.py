@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
+from stablenet.cli.console import Console, TextColumn
 from stablenet.engine.monitor import Watcher
 from stablenet.engine.run import Run, find_best
 from stablenet.engine.stepping import EpochMeans
@@ -20,8 +20,9 @@ from stablenet.engine.stepping import EpochMeans
 @contextmanager
 def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Yields a function to call with the number done and the total; the bar disappears when the block ends."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from stablenet.cli.console import Console, TextColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -53,7 +54,7 @@ class Bar(Watcher):
 
     def begin(self, folder: Path, done: int, total: int) -> None:
         self.steps_done = done
-        self._console.print(f"{'resuming' if done else 'training'} in {folder}", highlight=False, soft_wrap=True)
+        self._console.print(f"{'resuming' if done else 'training'} in {folder}", soft_wrap=True)
         if self._decoding is not None:
             self._progress.remove_task(self._decoding)
         self._progress.start()
@@ -76,7 +77,7 @@ class Bar(Watcher):
         shown = f"{validation['accuracy']:.1%}" if validation else "none"
         train = describe_figures(record["train"])
         shown += f" ({note})" if note else ""
-        self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {shown}", highlight=False)
+        self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {shown}")
 
     def end(self) -> None:
         if self._task is not None:
@@ -87,7 +88,7 @@ class Bar(Watcher):
         """One line, from the first process only."""
         if _is_first():
             message = f"stopped after step {self.steps_done}; continue with the same command and --resume"
-            Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)
+            Console(stderr=True, soft_wrap=True).print(message)
 
     def print_end(self, run: Run) -> None:
         """The result, from the first process only: the run's folder and its source validation accuracy."""
@@ -103,7 +104,7 @@ class Bar(Watcher):
         if averaged:
             how += f", averaged weights {averaged[-1]['validation']['accuracy']:.1%}"
         word = "trained" if self._task is not None else "already finished, nothing to do"
-        Console(highlight=False, soft_wrap=True).print(f"{word}: {how}\n{run.path}", markup=False)
+        Console(soft_wrap=True).print(f"{word}: {how}\n{run.path}")
 
 
 def _is_first() -> bool:

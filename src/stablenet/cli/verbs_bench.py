@@ -45,10 +45,9 @@ def list_tables(
     table: Annotated[str | None, typer.Argument(help="Show the paper's numbers for this table.")] = None,
 ) -> None:
     """List the tables, or show the paper's numbers for one."""
-    from rich.console import Console
-
     from stablenet.bench.paper_tables import find_table
     from stablenet.cli.bench_output import tabulate_paper, tabulate_tables
+    from stablenet.cli.console import Console
     from stablenet.cli.data_output import print_whole
 
     if table is None:
@@ -74,16 +73,15 @@ def plan(
     each: Annotated[bool, typer.Option("--each", help="Also list every run with its command.")] = False,
 ) -> None:
     """Show which runs a table needs, which are finished, and how long the rest will take."""
-    from rich.console import Console
-
     from stablenet.cli.bench_output import describe_time, list_runs, tabulate_plan
+    from stablenet.cli.console import Console
 
     made = _make_plan(table, runs, _choose(methods, columns, seeds, tuned), root, device)
     console = Console()
     console.print(tabulate_plan(made))
     if each:
         for line in list_runs(made):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
     _warn(made)
     typer.echo(describe_time(made, _count_at_once(device, jobs)))
 
@@ -134,10 +132,9 @@ def status(
     tuned: Tuned = False,
 ) -> None:
     """Show a table's results so far (mean ± sample standard deviation) and what is missing."""
-    from rich.console import Console
-
     from stablenet.bench.paper_tables import find_table
     from stablenet.cli.bench_output import tabulate_progress
+    from stablenet.cli.console import Console
 
     if table is None:
         Console().print(tabulate_progress(runs))
@@ -164,12 +161,11 @@ def search(
     retries: Retries = 2,
 ) -> None:
     """Search hyper-parameters with an equal budget for every method, on source validation only."""
-    from rich.console import Console
-
     from stablenet.bench.paper_tables import find_table
     from stablenet.bench.search import SearchSettings, draw_searches, plan_searches
     from stablenet.bench.search import search as run_search
     from stablenet.cli.bench_output import EventPrinter, interruptible, tabulate_search
+    from stablenet.cli.console import Console
 
     found = find_table(table)
     choice = _choose(methods, columns, seeds, tuned=False)

@@ -12,8 +12,7 @@ from stablenet.cli.data_output import prepare, print_notes
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.data.check import Finding
     from stablenet.data.manifest import Manifest
     from stablenet.data.sources import AnyImageList
@@ -37,8 +36,7 @@ def list_sources(
     name: Annotated[str | None, typer.Argument(help="Show the details of this source.")] = None,
 ) -> None:
     """List the data sources and settings, or show the details of one source."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.cli.data_output import tabulate_settings, tabulate_source, tabulate_sources
 
     console = Console()
@@ -55,8 +53,9 @@ def download(
     to: Annotated[Path, typer.Option(envvar="STABLENET_DATA", help="Folder to download into.")] = Path("data"),
 ) -> None:
     """Download a source's public files; an interrupted download is resumed."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
+    from stablenet.cli.console import TextColumn
     from stablenet.data.sources import SOURCES
     from stablenet.data.sources.source import download_source
 
@@ -144,8 +143,7 @@ def check(
     root: Root = None,
 ) -> None:
     """Check a manifest's invariants or a store's checksums; with --root also that they match the source."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.cli.data_output import tabulate_findings
 
     console = Console()
@@ -193,19 +191,21 @@ def show(
     sheet: Annotated[bool, typer.Option("--sheet/--no-sheet", help="Whether to write the contact sheet.")] = True,
 ) -> None:
     """Print a manifest's counts per part; write a contact sheet of its domains and classes."""
-    from rich.console import Console
+    from rich.text import Text
 
+    from stablenet.cli.console import Console
     from stablenet.cli.data_output import print_whole, tabulate_dominants, tabulate_parts
     from stablenet.data.manifest import Manifest
 
     loaded = Manifest.load(manifest)
     console = Console()
-    console.print(f"[bold]{loaded.source}, {loaded.setting}[/], seed {loaded.seed}, hash {loaded.hash[:16]}")
+    what = (f"{loaded.source}, {loaded.setting}", "bold")
+    console.print(Text.assemble(what, f", seed {loaded.seed}, hash {loaded.hash[:16]}"))
     console.print({name: value for name, value in loaded.parameters.items() if not isinstance(value, dict)})
     for table in [tabulate_dominants(loaded)] if loaded.composed else tabulate_parts(loaded):
         print_whole(table)
     for note in loaded.notes:
-        console.print(f"note: {note}", style="yellow", markup=False)
+        console.print(f"note: {note}", style="yellow")
     if sheet:
         _write_sheet(loaded, root, out or manifest.with_suffix(".png"))
 

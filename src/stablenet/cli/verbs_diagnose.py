@@ -16,8 +16,7 @@ import typer
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.diagnose import Diagnosis
     from stablenet.tabular.fit import TableReport
 
@@ -126,8 +125,9 @@ def _diagnose_images(
 @contextmanager
 def _show_steps() -> Iterator[Report]:
     """Yields a function to call with step, number done and total; one bar per step, on the error stream."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from stablenet.cli.console import Console, TextColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -142,17 +142,17 @@ def _show_steps() -> Iterator[Report]:
 
 
 def _print_diagnosis(found: Diagnosis, page: Path) -> None:
-    from rich.console import Console
+    from stablenet.cli.console import Console
 
     console = Console()
     for note in found.notes:
-        console.print(f"note: {note}", style="yellow", markup=False)
-    console.print(found.verdict.headline, style="bold", markup=False)
+        console.print(f"note: {note}", style="yellow")
+    console.print(found.verdict.headline, style="bold")
     for reason in found.verdict.reasons:
-        console.print(f"- {reason}", markup=False, highlight=False)
-    console.print(f"Weights: {found.weights_from}.", markup=False, highlight=False)
-    console.print(found.verdict.advice, markup=False, highlight=False)
-    console.print(f"page: {page}", markup=False, soft_wrap=True, highlight=False)
+        console.print(f"- {reason}")
+    console.print(f"Weights: {found.weights_from}.")
+    console.print(found.verdict.advice)
+    console.print(f"page: {page}", soft_wrap=True)
 
 
 app = typer.Typer(help="Stable learning on tables.", no_args_is_help=True)
@@ -184,8 +184,7 @@ def fit(
     save: Annotated[Path | None, typer.Option(help="Also write the fitted model (joblib).")] = None,
 ) -> None:
     """Fit a table, cross-validate over its environments and write a page."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.tabular.fit import TableChoices, fit_table, read_csv
     from stablenet.tabular.table_page import write_page
 
@@ -206,7 +205,7 @@ def fit(
     console = Console()
     _print_report(console, report)
     _write_extras(report, weights, save)
-    console.print(f"page: {where}", markup=False, soft_wrap=True, highlight=False)
+    console.print(f"page: {where}", soft_wrap=True)
 
 
 def _write_extras(report: TableReport, weights: Path | None, save: Path | None) -> None:
@@ -225,7 +224,7 @@ def _print_report(console: Console, report: TableReport) -> None:
     from stablenet.tabular.table_page import summarise
 
     for note in report.notes:
-        console.print(f"note: {note}", style="yellow", markup=False)
+        console.print(f"note: {note}", style="yellow")
     measure = "RMSE" if report.task == "regression" else "error rate"
     table = Table("left out", "rows", "equal weights", "learned weights", title=f"{measure} on held-out rows")
     for held in report.held_out:
@@ -234,8 +233,8 @@ def _print_report(console: Console, report: TableReport) -> None:
     for name, plain, weighted in summarise(report):
         table.add_row(name, "", f"{plain:.4g}", f"{weighted:.4g}")
     console.print(table)
-    console.print(report.verdict, markup=False, highlight=False)
+    console.print(report.verdict)
     model = report.model
     share = model.ess_ / len(report.x)
     left = model.dependence_after_ / model.dependence_before_ if model.dependence_before_ else 1.0
-    console.print(f"dependence left {left:.0%}, effective sample size {model.ess_:,.0f} ({share:.0%})", highlight=False)
+    console.print(f"dependence left {left:.0%}, effective sample size {model.ess_:,.0f} ({share:.0%})")

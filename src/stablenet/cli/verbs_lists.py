@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from stablenet.report.inside import UsedTable
 
@@ -21,8 +22,7 @@ def list_parts(
     timm: Annotated[bool, typer.Option("--timm", help="Also list timm's backbones.")] = False,
 ) -> None:
     """List everything that can be chosen by name."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.errors import UserError
     from stablenet.registry import unknown_name
 
@@ -33,7 +33,7 @@ def list_parts(
         console.print(_show(wanted, match, timm))
 
 
-def _show(kind: str, match: str, timm: bool) -> Table | str:
+def _show(kind: str, match: str, timm: bool) -> Table | Text | str:
     if kind == "methods":
         return _tabulate_methods(match)
     if kind == "recipes":
@@ -43,11 +43,13 @@ def _show(kind: str, match: str, timm: bool) -> Table | str:
 
         return tabulate_sources()
     if kind == "backbones":
+        from rich.text import Text
+
         from stablenet.models import list_backbones
 
         names = list_backbones(match, timm)
         own = "timm/<name> (see --timm), package.module:name for your own"
-        return f"[bold]backbones[/]: {', '.join(names)}; {own}"
+        return Text.assemble(("backbones", "bold"), f": {', '.join(names)}; {own}")
     from stablenet.weighting.presets import preset_table
 
     return preset_table()
@@ -91,8 +93,7 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="Folder of run folders.")] = Path("runs"),
 ) -> None:
     """List runs with their state, epochs and best source validation accuracy."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.errors import UserError
 
     if not folder.is_dir():
@@ -101,8 +102,8 @@ def runs(
 
 
 def tabulate_runs(folder: Path) -> Table:
-    from rich.markup import escape
     from rich.table import Column, Table
+    from rich.text import Text
 
     from stablenet.engine.run import find_best, list_runs
 
@@ -118,11 +119,11 @@ def tabulate_runs(folder: Path) -> Table:
     for run in list_runs(folder):
         status = run.status
         best = find_best(run.records)
-        state = f"[{_COLOURS[status['state']]}]{status['state']}[/]"
-        if status["reason"] and status["state"] == "failed":
-            state += f"\n{escape(status['reason'].splitlines()[0][:80])}"
+        failed = status["reason"] and status["state"] == "failed"
+        why = f"\n{status['reason'].splitlines()[0][:80]}" if failed else ""
+        state = Text.assemble((status["state"], _COLOURS[status["state"]]), why)
         table.add_row(
-            escape(run.path.name),
+            run.path.name,
             run.config.method.name,
             str(run.config.seed),
             state,
@@ -145,8 +146,7 @@ def weights(
     ] = None,
 ) -> None:
     """Show the weights and offsets used in a run's loss."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.engine.run import load_run
     from stablenet.report.inside import check_sheet, read_used, write_samples, write_sheet
 
@@ -158,24 +158,23 @@ def weights(
     console.print(tabulate_classes(used, opened.path.name))
     if csv is not None:
         write_samples(used, csv)
-        console.print(f"table: {csv}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"table: {csv}", soft_wrap=True)
     if output is not None:
         write_sheet(opened, used, output, per_class, root)
-        console.print(f"sheet: {output}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"sheet: {output}", soft_wrap=True)
 
 
 def tabulate_classes(used: UsedTable, name: str) -> Table:
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     from stablenet.report.inside import summarise_classes
 
-    table = Table(title=f"weights of {escape(name)}", title_justify="left", box=box.SIMPLE)
+    table = Table(title=f"weights of {name}", title_justify="left", box=box.SIMPLE)
     table.add_column("class", overflow="fold")
     for heading in ("samples", "effective", "largest\nweight", "smallest\nweight", "mean\noffset", "mean\ncontext"):
         table.add_column(heading, justify="right", no_wrap=True)
     for label, row in summarise_classes(used).iterrows():
         numbers = (f"{row[column]:.2f}" for column in ("largest", "smallest", "offset", "context"))
-        table.add_row(escape(str(label)), f"{row['samples']:,.0f}", f"{100 * row['effective']:.0f} %", *numbers)
+        table.add_row(str(label), f"{row['samples']:,.0f}", f"{100 * row['effective']:.0f} %", *numbers)
     return table

@@ -29,8 +29,7 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
 ) -> None:
     """Evaluate finished runs on the target; save metrics and predictions in their folders."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.cli.progress import show_progress
     from stablenet.engine.run import load_run
     from stablenet.evaluation.evaluate import evaluate_run
@@ -53,13 +52,12 @@ def evaluate(
     if len(evaluations) == 1:
         console.print(tabulate_shares(evaluations[0]))
     for evaluation in evaluations:
-        console.print(f"predictions: {evaluation.predictions}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"predictions: {evaluation.predictions}", soft_wrap=True)
 
 
 def tabulate_figures(evaluations: list[Evaluation]) -> Table:
     """One row per run and part; all rows share one rule, so the oracle never appears next to others."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     rule = evaluations[0].choice.rule
@@ -72,7 +70,7 @@ def tabulate_figures(evaluations: list[Evaluation]) -> Table:
         figures = evaluation.figures
         shares = (figures[f"{name}accuracy"] for name in ("", "mean_domain_", "worst_group_"))
         table.add_row(
-            escape(f"{evaluation.run.path.name}, {evaluation.part}"),
+            f"{evaluation.run.path.name}, {evaluation.part}",
             str(evaluation.choice.epoch),
             f"{figures['count']:,}",
             *(f"{100 * share:.1f} %" for share in shares),
@@ -83,7 +81,6 @@ def tabulate_figures(evaluations: list[Evaluation]) -> Table:
 
 def tabulate_shares(evaluation: Evaluation) -> Table:
     """Accuracy per class, per domain if there are few, and of the worst group."""
-    from rich.markup import escape
     from rich.table import Table
 
     figures = evaluation.figures
@@ -91,9 +88,9 @@ def tabulate_shares(evaluation: Evaluation) -> Table:
     for what in ("per_domain", "per_class"):
         for number, (name, share) in enumerate(figures.get(what, {}).items()):
             heading = what.replace("_", " ") if number == 0 else ""
-            table.add_row(heading, escape(name), f"{100 * share:5.1f} %", "█" * round(20 * share))
+            table.add_row(heading, name, f"{100 * share:5.1f} %", "█" * round(20 * share))
     worst = figures["worst_group"]
-    group, images = escape(f"{worst['class']} on {worst['domain']}"), "image" if worst["count"] == 1 else "images"
+    group, images = f"{worst['class']} on {worst['domain']}", "image" if worst["count"] == 1 else "images"
     table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", f"of {worst['count']} {images}")
     return table
 
@@ -181,8 +178,7 @@ def export(
     ),
 ) -> None:
     """Export a run's model as safetensors, ONNX or torch.export, with a model card, and check its outputs."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.engine.run import load_run
     from stablenet.export import FORMATS, export_run
 
@@ -196,5 +192,5 @@ def export(
             exported = export_run(opened, name, output, rule)
         size = exported.file.stat().st_size / 1e6
         proof = f"{size:.1f} MB, logits within {exported.difference:.1g} of the run's model"
-        console.print(f"{exported.file}  ({proof})", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{exported.card}  (model card)", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{exported.file}  ({proof})", soft_wrap=True)
+    console.print(f"{exported.card}  (model card)", soft_wrap=True)

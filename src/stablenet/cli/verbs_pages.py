@@ -108,8 +108,7 @@ def saliency(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Show where networks look: a page of SmoothGrad maps, runs side by side."""
-    from rich.console import Console
-
+    from stablenet.cli.console import Console
     from stablenet.engine.run import load_run
     from stablenet.saliency import SaliencySettings, look
     from stablenet.saliency.views import tabulate_views, write_page
@@ -122,7 +121,7 @@ def saliency(
     tabulate_views(gallery).to_csv(output.with_suffix(".csv"), index=False)
     console = Console()
     console.print(_summarise(gallery))
-    console.print(f"page: {output}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"page: {output}", soft_wrap=True)
 
 
 def _find_subjects(
@@ -142,17 +141,17 @@ def _find_subjects(
 
 
 def _summarise(gallery: Gallery) -> Table:
-    from rich.markup import escape
     from rich.table import Column, Table
+    from rich.text import Text
 
     named = ("on the object", "other noise", "random network", "sanity check")
     table = Table(Column("run", overflow="fold"), *named, title="saliency")
     for view in gallery.views:
         share = "–" if view.mean_share is None else f"{100 * view.mean_share:.1f} %"
-        passed = "[green]passed[/]" if view.sanity.passed else "[red]failed[/]"
+        passed = Text("passed", "green") if view.sanity.passed else Text("failed", "red")
         found = (view.sanity.repeated, view.sanity.randomised)
         agreement = ("–" if value is None else f"{value:.2f}" for value in found)
-        table.add_row(escape(view.run.path.name), share, *agreement, passed)
+        table.add_row(view.run.path.name, share, *agreement, passed)
     if gallery.area is not None:
         table.caption = f"the object covers {100 * gallery.area:.1f} % of the images"
     return table

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stablenet.errors import INTERRUPTED
+
 if TYPE_CHECKING:
     from stablenet.demo import Demo
     from stablenet.engine.config import RunConfig
-
-INTERRUPTED = 130  # the exit status shells expect after Ctrl-C
 
 
 def train(
@@ -102,9 +102,9 @@ def demo(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Train ERM and StableNet on the bundled data, a few minutes offline, and show the results."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
+    from stablenet.cli.console import Console, TextColumn
     from stablenet.demo import DemoSettings, run_demo
     from stablenet.demo.demo_runs import make_configs
 
@@ -137,9 +137,9 @@ def demo(
 
 
 def _print_result(demo: Demo) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from stablenet.cli.console import Console
     from stablenet.demo.demo_findings import describe_difference
 
     findings = demo.findings
@@ -150,5 +150,5 @@ def _print_result(demo: Demo) -> None:
     console = Console()
     console.print(table)
     headline, worth = describe_difference(findings.compare_target())
-    console.print(f"{headline} {worth}", highlight=False, markup=False)
-    console.print(f"{demo.seconds:.0f} s; page: {demo.page.resolve()}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{headline} {worth}")
+    console.print(f"{demo.seconds:.0f} s; page: {demo.page.resolve()}", soft_wrap=True)

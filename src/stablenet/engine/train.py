@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -105,6 +106,8 @@ def _explained(config: RunConfig) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise explain_memory(config) from error
+        if not isinstance(error, UserError):
+            error.add_note(f"config: {json.dumps(config.plain())}")  # for a report of the error
         raise
 
 
