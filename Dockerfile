@@ -14,7 +14,7 @@ RUN pip install --no-cache-dir build && python -m build --wheel --outdir /dist .
 
 FROM python:${PYTHON}-slim
 ARG PIP_ARGS=""
-ARG EXTRAS="timm,tensorboard"
+ARG EXTRAS="plots,timm,tensorboard"
 COPY --from=build /dist/*.whl /tmp/
 RUN pip install --no-cache-dir ${PIP_ARGS} "$(ls /tmp/stablenet-*.whl)[${EXTRAS}]" && rm /tmp/*.whl
 RUN useradd --create-home --uid 1000 user && mkdir /work && chown user /work

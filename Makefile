@@ -1,18 +1,24 @@
-# Two commands do everything: `make demo` and `make test`. Both install into .venv first.
+# Two commands do everything: `make demo` and `make test`. Both install into .venv first: the demo the package alone,
+# the tests what they need beside it.
 PYTHON ?= python3
 BIN := .venv/bin
+LEAN := .venv/.lean
 STAMP := .venv/.installed
 
 .PHONY: install demo test lint types unit test-slow test-gpu bench docs wheel smoke clean
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(LEAN): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
-	touch $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
 
-demo: $(STAMP)
+$(STAMP): $(LEAN)
+	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
+	touch $@
+
+demo: $(LEAN)
 	$(BIN)/stablenet demo
 
 test: lint types unit

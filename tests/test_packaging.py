@@ -48,6 +48,113 @@ def test_the_block_blocks():
     assert "ModuleNotFoundError" in done.stderr
 
 
+CORE = """
+import sys
+from importlib.metadata import distribution, packages_distributions
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+waiting, core = [*map(Requirement, NAMES)], set()
+while waiting:
+    wanted = waiting.pop()
+    name = canonicalize_name(wanted.name)
+    if name not in core and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+        core.add(name)
+        waiting += map(Requirement, distribution(name).requires or ())
+kept = core | {"stablenet", "setuptools"}  # torch imports setuptools where it is there
+for name, owners in packages_distributions().items():
+    if not kept & set(map(canonicalize_name, owners)) and name not in sys.modules:
+        sys.modules[name] = None
+assert sys.modules.get("captum", 0) is None and sys.modules.get("pandas", 0) == 0
+"""
+TRY = """
+QUICK = "train.epochs=1", "train.max_steps=2", "data.parameters.test_size=20"
+from pathlib import Path
+from typer.testing import CliRunner
+from stablenet.cli.main import app
+
+def call(*words):
+    result = CliRunner().invoke(app, [*map(str, words)])
+    return f"{type(result.exception).__name__}: {result.exception}" if result.exception else "done"
+
+quick = [word for text in QUICK for word in ("--set", text)]
+print(call("train", "--recipe", "embedded-dr0.9", "--method", "stablenet", "--folder", "run", *quick))
+print(call("evaluate", "run"))
+print(call("diagnose", "embedded", "--setting", "adversarial", "--set", "ratio=0.9", "--limit", "100"))
+print(call("saliency", "run"))
+Path("data.csv").write_text("a,b\\n" + "1,2\\n2,3\\n" * 20)
+print(call("table", "fit", "data.csv", "--target", "a"))
+"""
+
+
+def test_the_package_alone_trains_and_names_the_extra_of_what_it_lacks(tmp_path):
+    script = f"import os\nos.chdir({str(tmp_path)!r})\nNAMES = {PROJECT['dependencies']}\n" + CORE + TRY
+    done = run(script, STABLENET_CACHE=str(tmp_path / "cache"), OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    needs = "UserError: {} needs {}: install it with `pip install 'stablenet[plots]'`"
+    refused = [needs.format("a saliency map", "captum"), needs.format("the page of a table", "matplotlib")]
+    assert done.stdout.splitlines() == ["done", "done", "done", *refused]
+
+
+def plan_make(folder, *goals):
+    """What `make` would run, line by line."""
+    done = subprocess.run(["make", "--dry-run", *goals], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_demo_installs_the_package_alone_and_the_tests_the_rest(tmp_path):
+    for name in ("Makefile", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    lean, rest = "pip install --quiet --editable .", 'pip install --quiet --editable ".[dev,docs]"'
+
+    def installed(*goals):
+        return [line.partition(" -m ")[2] for line in plan_make(tmp_path, *goals) if " -m pip " in line]
+
+    assert installed("demo") == [lean]
+    assert installed("test") == [lean, rest]
+    made = [line.partition(" ")[2] for line in plan_make(tmp_path, "test") if line.startswith("touch ")]
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / made[0]).touch()  # as after the demo
+    assert installed("demo") == []
+    assert installed("test") == [rest]
+    (tmp_path / made[1]).touch()  # as after the tests
+    assert installed("demo", "test") == []
+    os.utime(tmp_path / "pyproject.toml")
+    assert installed("demo", "test") == [lean, rest]
+
+
+HEAVY = {"torch", "numpy", "pandas", "sklearn", "scipy", "pyarrow", "PIL", "torchvision", "matplotlib", "jinja2"}
+LIST_IMPORTED = """
+import sys
+from typer.main import get_command
+from typer.testing import CliRunner
+from stablenet.cli.main import app
+
+def walk(command, words=()):
+    yield words
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from walk(inner, (*words, name))
+
+verbs = list(walk(get_command(app)))
+print(len(verbs))
+for words in verbs:
+    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, words
+print(*{name.partition(".")[0] for name in sys.modules})
+print(*(name for name in sys.modules if name.startswith("stablenet.") and not name.startswith("stablenet.cli")))
+"""
+
+
+def test_help_imports_neither_torch_nor_anything_else_that_takes_long():
+    done = run(LIST_IMPORTED)
+    assert done.returncode == 0, done.stderr
+    verbs, imported, own = done.stdout.splitlines()
+    assert int(verbs) > 20
+    assert "typer" in imported.split()
+    assert not HEAVY & set(imported.split())
+    assert set(own.split()) == {"stablenet._version", "stablenet.errors"}
+
+
 def stablenet(*arguments, **environment):
     command = [sys.executable, "-m", "stablenet", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)

@@ -1,4 +1,4 @@
-"""Import users' own modules by name: from the given folders first, then from Python's search path.
+"""Import users' own modules by name, from the given folders first, then from Python's search path; and extras.
 
 Unlike `python -m`, a console script does not search the current folder.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from stablenet.errors import UserError
 
@@ -31,6 +32,15 @@ def import_own(name: str, folders: Sequence[Path]) -> ModuleType:
         ) from error
     except ImportError as error:
         raise UserError(f"the module {name!r} cannot be imported: {error}") from error
+
+
+def import_extra(name: str, extra: str, what: str) -> Any:
+    """Import a module that only `pip install 'stablenet[extra]'` installs.   what: needs it, as a sentence begins."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise UserError(f"{what} needs {package}: install it with `pip install 'stablenet[{extra}]'`") from error
 
 
 def search_folders(folders: Iterable[Path]) -> None:

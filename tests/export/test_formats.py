@@ -76,7 +76,7 @@ def test_a_runs_own_file_is_no_exported_model(run):
 
 def test_a_missing_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(UserError, match=r"ONNX needs onnxscript: install it with `pip install stablenet\[onnx\]`"):
+    with pytest.raises(UserError, match=r"ONNX needs onnxscript: install it with `pip install 'stablenet\[onnx\]'`"):
         FORMATS["onnx"].write(PackagedModel(random_network(0), SETTINGS).eval(), tmp_path / "model.onnx")
 
 

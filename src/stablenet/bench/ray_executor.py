@@ -12,6 +12,7 @@ from typing import Any
 from stablenet.bench.executors import RETRIES, Event, Tell, tell_outcome
 from stablenet.bench.worker import RunOrder, RunOutcome, perform
 from stablenet.errors import UserError
+from stablenet.imports import import_extra
 
 _POLL = 1.0  # seconds between polls of the cluster
 _KNOCK = 10.0  # seconds to wait for a connection to the cluster
@@ -83,13 +84,7 @@ class RayExecutor:
 
 
 def import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError(
-            "Ray is not installed: pip install 'stablenet[cluster]', or run without --ray-address"
-        ) from error
-    return ray
+    return import_extra("ray", "cluster", "a run with --ray-address")
 
 
 def _connect(ray: Any, address: str) -> None:

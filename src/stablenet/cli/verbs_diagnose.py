@@ -186,8 +186,9 @@ def fit(
     """Fit a table, cross-validate over its environments and write a page."""
     from stablenet.cli.console import Console
     from stablenet.tabular.fit import TableChoices, fit_table, read_csv
-    from stablenet.tabular.table_page import write_page
+    from stablenet.tabular.table_page import check_pictures, write_page
 
+    check_pictures()
     choices = TableChoices(
         target=target,
         environment=environment,

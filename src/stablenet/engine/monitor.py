@@ -16,8 +16,8 @@ from stablenet._version import __version__
 from stablenet.engine.devices import uses_bf16
 from stablenet.engine.session import Session
 from stablenet.engine.stepping import EpochMeans
-from stablenet.errors import UserError
 from stablenet.files import Lines
+from stablenet.imports import import_extra
 
 
 class Curves:
@@ -41,10 +41,9 @@ class Curves:
 
 def open_writer(folder: str, step: int) -> Any:
     """A TensorBoard writer; values written earlier for steps after `step` are discarded."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise UserError("curves need TensorBoard: install it with `pip install stablenet[tensorboard]`") from error
+    import_extra("tensorboard", "tensorboard", "the option --tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(folder, purge_step=step)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from stablenet.engine.checkpoint import save_tensors
-from stablenet.errors import UserError
 from stablenet.export.package import SETTINGS, PackagedModel, load_model
 from stablenet.files import write_bytes, write_whole
+from stablenet.imports import import_extra
 from stablenet.registry import Registry
 
 INPUT, OUTPUTS = "images", ("logits", "probabilities")
@@ -54,7 +53,7 @@ class Onnx(Format):
 
     def write(self, model: PackagedModel, path: Path) -> None:
         for module in ("onnx", "onnxscript", "onnxruntime"):
-            _import_extra(module)
+            import_extra(module, "onnx", "ONNX")
         program = torch.onnx.export(
             model,
             (_example(model),),
@@ -68,7 +67,7 @@ class Onnx(Format):
         write_whole(path, lambda partial: program.save(partial, external_data=False))
 
     def run(self, path: Path, images: Tensor) -> Tensor:
-        runtime = _import_extra("onnxruntime")
+        runtime = import_extra("onnxruntime", "onnx", "ONNX")
         session = runtime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
         return torch.from_numpy(session.run([OUTPUTS[0]], {INPUT: images.numpy()})[0])
 
@@ -97,10 +96,3 @@ FORMATS.add("torch", TorchExport())
 
 def _example(model: PackagedModel) -> Tensor:
     return torch.zeros(_TRACED, 3, model.image_size, model.image_size)
-
-
-def _import_extra(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(f"ONNX needs {module}: install it with `pip install stablenet[onnx]`") from error

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from stablenet.errors import UserError
+from stablenet.imports import import_extra
 from stablenet.independence.columns import Columns
 from stablenet.independence.testing import NUM_FUNCTIONS, IndependenceResult, pairwise_independence_test
 from stablenet.registry import unknown_name
@@ -57,6 +58,7 @@ def plot_dependence(
         num_functions=num_functions,
         bandwidth=bandwidth,
     )
+    import_extra("matplotlib", "plots", "a picture of dependence")
     labels = _read_names(names, features, len(results[0].statistic))
     rows = _arrange(results[0], order)
     panels = _prepare_axes(ax, len(results))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
-from stablenet.imports import import_own
+from stablenet.imports import import_extra, import_own
 from stablenet.models.network import Backbone
 from stablenet.registry import unknown_name
 from stablenet.values import Between, Share, read_fields
@@ -141,10 +140,7 @@ def list_torchvision() -> list[str]:
 
 
 def import_timm() -> Any:
-    try:
-        return importlib.import_module("timm")
-    except ImportError as error:
-        raise UserError("this backbone needs timm: install it with `pip install stablenet[timm]`") from error
+    return import_extra("timm", "timm", "this backbone")
 
 
 def call_with(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Any:

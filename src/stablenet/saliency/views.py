@@ -20,6 +20,7 @@ from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import load_chosen
 from stablenet.evaluation.predict import find_device, read_pixels
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
+from stablenet.imports import import_extra
 from stablenet.pages import encode_image, render, write_text
 from stablenet.saliency.maps import (
     SaliencySettings,
@@ -215,6 +216,8 @@ def look(
 ) -> Gallery:
     """The maps of all runs on all images."""
     settings = settings or SaliencySettings()
+    for module in ("captum", "matplotlib"):
+        import_extra(module, "plots", "a saliency map")
     _check_comparable(runs)
     views = tuple(view_images(run, subjects, settings, rule=rule, device=device) for run in runs)
     areas = None if subjects.masks is None else subjects.masks.float().mean((1, 2))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stablenet._version import __version__
+from stablenet.imports import import_extra
 from stablenet.pages import encode_figure, render, write_text
 from stablenet.tabular.fit import TableReport
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_COEFFICIENTS = 30
+
+
+def check_pictures() -> None:
+    """Refuse, before anything is fitted, where the page's pictures cannot be drawn."""
+    import_extra("matplotlib", "plots", "the page of a table")
 
 
 def write_page(report: TableReport, path: Path) -> None:
