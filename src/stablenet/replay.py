@@ -1,9 +1,14 @@
-"""Device work recorded once as a CUDA graph and replayed: one launch instead of hundreds."""
+"""Device work recorded once as a CUDA graph and replayed: one launch instead of hundreds.
+
+A module that counts or draws seeds on the host is a `HostSide`: a recording holds its device work alone, and its host's
+part is done around every replay.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, TypeVar
 
@@ -13,11 +18,44 @@ from torch import Tensor
 R = TypeVar("R")
 
 
+class HostSide(ABC):
+    """A module whose step has a part on the host, which a recording of its device work leaves out.
+
+    draws: set while a step must do its device work alone, with the random numbers of this generator.
+    """
+
+    draws: torch.Generator | None = None
+
+    @abstractmethod
+    def recording_key(self, size: int) -> Hashable | None:
+        """What the device work of a step on `size` samples depends on: same key, same work. None: never recorded."""
+
+    @abstractmethod
+    def before_replay(self, draws: torch.Generator) -> None:
+        """What the host does before the device work of a step: it seeds the generator that the work draws from."""
+
+    @abstractmethod
+    def after_replay(self, size: int) -> None:
+        """What the host does after the device work of a step on `size` samples, for example counting it."""
+
+
+@contextmanager
+def device_work(sides: Mapping[HostSide, torch.Generator]) -> Iterator[None]:
+    """Within the block these modules do their device work alone, each with its generator."""
+    for side, generator in sides.items():
+        side.draws = generator
+    try:
+        yield
+    finally:
+        for side in sides:
+            side.draws = None
+
+
 class Recording(Generic[R]):
     """work(*inputs) recorded for inputs of these shapes; it must not depend on decisions of the host.
 
     Recording computes nothing; a replay does. The result of work is overwritten by the next replay. Numbers drawn from
-    the device's default generator, and from `generator`, follow the seeds of these generators at replay.
+    the device's default generator, and from `generators`, follow the seeds of these generators at replay.
     optimizers: those that work steps after its backward pass; they must be fused and have taken a step.
     """
 
@@ -26,13 +64,13 @@ class Recording(Generic[R]):
         work: Callable[..., R],
         inputs: Sequence[Tensor],
         *,
-        generator: torch.Generator | None = None,
+        generators: Sequence[torch.Generator] = (),
         optimizers: Sequence[torch.optim.Optimizer] = (),
     ) -> None:
         with torch.cuda.device(inputs[0].device):
             self._inputs = [tensor.detach().clone() for tensor in inputs]
             self._graph = torch.cuda.CUDAGraph()
-            if generator is not None:
+            for generator in generators:
                 self._graph.register_generator_state(generator)
             # Other threads (data loading, writing, collectives) keep using CUDA during capture, hence thread_local.
             capture = torch.cuda.graph(self._graph, capture_error_mode="thread_local")

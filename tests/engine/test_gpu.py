@@ -8,11 +8,13 @@ import torch
 from stablenet.algorithms import ALGORITHMS
 from stablenet.data.loader import Loader
 from stablenet.engine import stepping
+from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.run import load_run
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError
 from tests.engine.test_stepping import replayed_steps
+from tests.engine.test_train import StopAt
 from tests.engine.tiny import STABLENET, tiny_config
 
 pytestmark = pytest.mark.gpu
@@ -62,6 +64,42 @@ def test_graphs_change_nothing(tmp_path, method):
     batches = 42 if method == "m-ada" else 21  # its steps have a second pass, over the made domain
     assert int(mine["body.stage1.1.num_batches_tracked"]) == batches
     assert int(theirs["body.stage1.1.num_batches_tracked"]) == batches
+
+
+@pytest.mark.parametrize("parameters", ["preset=paper", "preset=published", "solve=batch"])
+def test_steps_that_solve_for_each_batch_are_replayed(tmp_path, parameters):
+    """Their memory, Fourier functions and weights are those of the same run without graphs, also when resumed."""
+    settings = (*EXACT, f"method.parameters.{parameters}", "train.learning_rate=0.002")
+    eager, graphed = (gpu_run(tmp_path / str(g), "stablenet", *settings, graphs=g) for g in (False, True))
+    with pytest.raises(Interrupted):
+        train(
+            tiny_config("stablenet", *settings), Runtime(folder=tmp_path / "resumed", device="cuda"), watcher=StopAt(11)
+        )
+    resumed = gpu_run(tmp_path / "resumed", "stablenet", *settings, resume=True)
+    assert session_of(graphed)["cuda_graphs"] == "step"
+    assert replayed_steps(graphed) == ([0, 3, 6] if "published" in parameters else [5, 6, 6])
+    for run in (graphed, resumed):
+        assert losses(run) == pytest.approx(losses(eager), rel=2e-2)
+        mine, theirs = run.weights()["weight"], eager.weights()["weight"]
+        assert (mine - theirs).abs().max() < 0.05 * theirs.max()
+        assert not (mine == 1).all()
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("parameters", ["preset=paper", "solve=batch"])
+def test_a_replayed_step_does_not_wait_for_the_device(tmp_path, monkeypatch, parameters):
+    original = stepping.Recording.replay
+
+    def replay(self, *inputs):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return original(self, *inputs)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(stepping.Recording, "replay", replay)
+    run = gpu_run(tmp_path / "run", "stablenet", f"method.parameters.{parameters}")
+    assert replayed_steps(run) == [5, 6, 6]
 
 
 def test_graphed_dropout_differs_between_steps_and_not_between_runs(tmp_path):

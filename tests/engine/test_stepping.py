@@ -21,12 +21,15 @@ from stablenet.engine.session import Runtime
 from stablenet.engine.stepping import EpochMeans, choose_graphs
 from stablenet.engine.train import Training, train
 from stablenet.models import build_network
+from stablenet.replay import HostSide
+from stablenet.weighting.kernels import triton_works
 from tests.algorithms.cases import METHODS, method_config
 from tests.engine.test_train import StopAt
 from tests.engine.tiny import tiny_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-REPLAYABLE = ("erm", "focal", "jigen", "rsc", "dg-mmld", "m-ada", "stablenet", "stablenet-dataset")
+BY_BATCH = ("stablenet-paper", "stablenet-published", *(["stablenet-batch"] if triton_works() else []))
+REPLAYABLE = ("erm", "focal", "jigen", "rsc", "dg-mmld", "m-ada", "stablenet", "stablenet-dataset", *BY_BATCH)
 CPU = torch.device("cpu")
 FILES = ("records.jsonl", "best.safetensors", "last.safetensors")
 
@@ -99,7 +102,7 @@ class Played:
 
     made = 0
 
-    def __init__(self, what, work, inputs, *, optimizers):
+    def __init__(self, what, work, inputs, *, optimizers, generators):
         assert what == "training steps"
         Played.made += 1
         self._work, self._shapes = work, [tensor.shape for tensor in inputs]
@@ -147,15 +150,35 @@ def test_every_replayable_method_trains_as_without(tmp_path, played, method):
     """With a last batch of one sample, which is not recorded."""
     config = method_config(method)
     runs = [train(config, Runtime(folder=tmp_path / str(g), device="cpu", graphs=g)) for g in (False, True)]
-    assert played.made == 2
+    # In its first epoch of eight steps the memory of `published` changes its place in each.
+    assert played.made == (1 if method == "stablenet-published" else 2)
     assert contents(runs[0]) == contents(runs[1])
+    if runs[0].keeps_weights:
+        assert runs[0].weights().equals(runs[1].weights())
 
 
-def test_a_run_goes_on_inside_an_epoch(tmp_path, played):
-    whole = tiny_run(tmp_path / "whole")
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+def test_a_run_goes_on_inside_an_epoch(tmp_path, played, preset):
+    method = "stablenet", f"method.parameters.preset={preset}"
+    whole = tiny_run(tmp_path / "whole", *method)
     with pytest.raises(Interrupted):
-        tiny_run(tmp_path / "run", watcher=StopAt(10))
-    assert contents(tiny_run(tmp_path / "run", resume=True)) == contents(whole)
+        tiny_run(tmp_path / "run", *method, watcher=StopAt(11))
+    assert contents(tiny_run(tmp_path / "run", *method, resume=True)) == contents(whole)
+    assert played.made > 3
+
+
+def test_every_place_of_a_queue_has_a_recording(tmp_path, played):
+    settings = "method.parameters.solve=batch", "method.parameters.overrides.groups=3", "train.batch_size=4"
+    plain, replayed = (tiny_run(tmp_path / str(g), "stablenet", *settings, graphs=g) for g in (False, True))
+    assert contents(replayed) == contents(plain)
+    assert played.made == 9  # fourteen batches an epoch
+
+
+def test_steps_of_a_warm_up_are_not_recorded(tmp_path, played):
+    settings = "method.parameters.preset=paper", "method.parameters.overrides.warmup=16"
+    plain, replayed = (tiny_run(tmp_path / str(g), "stablenet", *settings, graphs=g) for g in (False, True))
+    assert contents(replayed) == contents(plain)
+    assert replayed_steps(replayed) == [0, 0, 3]  # of seven; at the seventeenth the memory is empty
 
 
 def test_what_cannot_be_recorded_runs_as_it_comes_and_is_told_once(tmp_path, played, monkeypatch):
@@ -202,13 +225,19 @@ def test_adam_is_capturable_while_its_step_is_recorded(before):
 
 
 def host_state(module: nn.Module) -> dict[str, object]:
-    """All plain values that modules hold, and where their tensors lie."""
+    """All plain values that modules hold, and where their tensors lie; not of those whose host's part is replayed."""
     state: dict[str, object] = {}
+    replayed = {id(part) for side in module.modules() if isinstance(side, HostSide) for part in side.modules()}
     for name, part in module.named_modules():
+        if id(part) in replayed:
+            continue
         plain = {key: value for key, value in vars(part).items() if isinstance(value, int | float | str | tuple)}
         state |= {f"{name}.{key}": value for key, value in plain.items()}
-    tensors: dict[str, Tensor] = dict(module.named_buffers()) | dict(module.named_parameters())
-    return state | {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        tensors: dict[str, Tensor] = dict(part.named_buffers(recurse=False)) | dict(
+            part.named_parameters(recurse=False)
+        )
+        state |= {f"{name}.{key}": tensor.data_ptr() for key, tensor in tensors.items()}
+    return state
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -229,5 +258,5 @@ def test_a_replayable_step_leaves_nothing_on_the_host(tmp_path, monkeypatch, met
     found = set().union(*changed)
     if method in REPLAYABLE:
         assert not found
-    elif method in ("mixup", "stablenet-paper", "stablenet-batch"):
+    elif method in ("mixup", "stablenet-dataset-epoch"):
         assert found  # the test can see it

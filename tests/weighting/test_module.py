@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from stablenet import StableWeighting
 from stablenet.errors import UserError
 from stablenet.weighting import PRESETS, effective_sample_size
-from stablenet.weighting.inputs import ALL_GOOD, BAD_LABEL
-from stablenet.weighting.memory import WeightedRows
+from stablenet.weighting.inputs import ALL_GOOD, BAD_LABEL, Layers, PendingCheck
+from stablenet.weighting.memory import WeightedRows, make_memory
 from stablenet.weighting.module import join_memory, judge_values, label_rows, memory_measure
 from stablenet.weighting.presets import settings_of
 
@@ -77,6 +77,22 @@ def test_labels_turn_into_columns_only_where_they_are_averaged():
     assert label_rows(labels, None) is labels
     assert label_rows(labels, 3).tolist() == [[0, 0, 1], [1, 0, 0]]
     assert label_rows(torch.tensor([[0.5, 0.5]], dtype=torch.float64), None).dtype == torch.float32
+
+
+def test_a_bad_verdict_that_was_noted_is_raised_when_a_batch_is_not_replayed():
+    memory, layers = make_memory(settings_of("paper", {})), Layers(("early", "late"), (1, 3))
+    pending, good = PendingCheck(), torch.tensor(ALL_GOOD)
+    pending.watch(good, layers, first=False)
+    for verdict in (good, torch.tensor(3), torch.tensor(0)):
+        pending.note(verdict)
+    pending.raise_if_bad(memory)  # a recording that was made and never played noted nothing
+    pending.watch(good, layers, first=False)
+    pending.count_replay()
+    with pytest.raises(UserError, match="in an earlier batch, column 2 of late holds NaN or inf"):
+        pending.raise_if_bad(memory)
+    pending.watch(good, layers, first=False)
+    pending.count_replay()
+    pending.raise_if_bad(memory)
 
 
 ALL = tuple(PRESETS)

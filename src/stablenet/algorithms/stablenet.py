@@ -39,6 +39,7 @@ from stablenet.weighting import (
     recommended,
 )
 from stablenet.weighting.dataset import dataset_settings
+from stablenet.weighting.kernels import decides_on_device
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
 from stablenet.weighting.settings import WeightingSettings
@@ -206,6 +207,7 @@ class BatchByBatch(Strategy):
         network.tap(settings.choose_taps(network), detach=True)
         overrides = {"num_classes": context.num_classes, "seed": context.seed, **settings.overrides}
         self.weighting = StableWeighting(settings.preset, **overrides)
+        self.replayable = decides_on_device(self.weighting.settings)
         self.used = UsedWeights(context.num_samples)
 
     def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:

@@ -18,7 +18,7 @@ from stablenet.data.loader import Batch
 from stablenet.engine.config import TrainConfig
 from stablenet.engine.optimizers import rate_rests
 from stablenet.models import Network
-from stablenet.replay import Recording, quiet_capture, record
+from stablenet.replay import HostSide, Recording, device_work, quiet_capture, record
 
 GOOD = -1  # all losses so far were finite
 
@@ -93,6 +93,7 @@ class EpochMeans:
 Graphs = Literal["none", "passes", "step"]
 
 SMALL_IMAGE = 64  # pixels; beyond, the kernels of most networks take long enough to hide their launches
+MOST_RECORDINGS = 8  # of an epoch; each holds the memory of a step
 LEAST_STEPS = 32  # per epoch, to pay for the recording; an estimate: tested with 42 and more
 SMALL_RESNET = 12_000_000  # parameters; up to here larger images are captured too: ResNet-18 at 224 gains 4 %
 
@@ -213,34 +214,64 @@ class Stepping:
 class ReplayedStepping(Stepping):
     """Replays whole steps (passes, loss, optimiser) as one CUDA graph, which saves small networks most of their time.
 
-    The first step of an epoch runs normally, the second is recorded. Steps are recorded again in every epoch, because a
-    method may change its state between epochs, and for every rate and shape, which a recording contains.
+    The first step of a kind in an epoch runs normally, the second is recorded. A kind is what a recording contains: the
+    shape, the rates, and where the method's modules read and write. Steps are recorded again in every epoch, because a
+    method may change its state between epochs. What its modules do on the host, they do around each replay.
     """
 
     def __init__(self, algorithm: Algorithm[Any], stepper: EngineStepper, optimizer: torch.optim.Optimizer) -> None:
         super().__init__(algorithm, stepper)
         self._optimizer = optimizer
+        device = next(algorithm.parameters()).device
+        self._sides = {part: torch.Generator(device) for part in algorithm.modules() if isinstance(part, HostSide)}
         self._possible = True
         self.start_epoch()
 
     def start_epoch(self) -> None:
         super().start_epoch()
-        self._key: Hashable = None
-        self._recording: Recording[tuple[Tensor, dict[str, Tensor]]] | None = None
+        self._rates: Hashable = None
+        self._recordings: dict[Hashable, Recording[tuple[Tensor, dict[str, Tensor]]] | None] = {}
 
     def take(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        key = (batch.x.shape, *(group["lr"] for group in self._optimizer.param_groups))
-        if key != self._key:
-            self._key, self._recording = key, None
+        recording = self._find(batch)
+        if recording is None:
             return super().take(batch)
-        inputs = (batch.x, batch.y, batch.domain, batch.index)
-        if self._recording is None and self._possible:
-            self._recording = record("training steps", self._work, inputs, optimizers=[self._optimizer])
-            self._possible = self._recording is not None
-        if self._recording is None:
-            return super().take(batch)
+        size = len(batch.y)
+        for side, generator in self._sides.items():
+            side.before_replay(generator)
         self.replayed += 1
-        return self._recording.replay(*inputs)
+        result = recording.replay(*_inputs(batch))
+        for side in self._sides:
+            side.after_replay(size)
+        return result
+
+    def _find(self, batch: Batch) -> Recording[tuple[Tensor, dict[str, Tensor]]] | None:
+        """The recording of steps of this kind; None where there is none yet, or cannot be."""
+        rates = tuple(group["lr"] for group in self._optimizer.param_groups)
+        if rates != self._rates:
+            self._rates, self._recordings = rates, {}
+        places = [side.recording_key(len(batch.y)) for side in self._sides]
+        if not self._possible or None in places:
+            return None
+        key = (batch.x.shape, *places)
+        if key not in self._recordings:
+            if len(self._recordings) == MOST_RECORDINGS:  # kinds that came once, as while a memory fills
+                self._recordings = {known: recording for known, recording in self._recordings.items() if recording}
+            if len(self._recordings) < MOST_RECORDINGS:
+                self._recordings[key] = None
+        elif self._recordings[key] is None:
+            self._recordings[key] = self._record(batch)
+            self._possible = self._recordings[key] is not None
+        return self._recordings.get(key)
+
+    def _record(self, batch: Batch) -> Recording[tuple[Tensor, dict[str, Tensor]]] | None:
+        options = {"optimizers": [self._optimizer], "generators": [*self._sides.values()]}
+        return record("training steps", self._work, _inputs(batch), **options)
 
     def _work(self, x: Tensor, y: Tensor, domain: Tensor, index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return super().take(Batch(x, y, domain, index))
+        with device_work(self._sides):
+            return super().take(Batch(x, y, domain, index))
+
+
+def _inputs(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return batch.x, batch.y, batch.domain, batch.index

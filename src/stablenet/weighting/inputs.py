@@ -115,19 +115,27 @@ class PendingCheck:
     """The verdict on the latest batch, on its way from the device to the host.
 
     The copy to the host is asynchronous, and reading it at the next call waits only for work that was queued before the
-    previous backward pass: the device never idles.
+    previous backward pass: the device never idles. Batches that are replayed note theirs on the device, where it is
+    read when one comes that is not.
     """
 
     def __init__(self) -> None:
         self._event: torch.cuda.Event | None = None
         self._verdict: Tensor | None = None
+        self._noted: Tensor | None = None  # the first bad verdict of replayed batches
+        self._replayed = False
         self.clear()
 
     def clear(self) -> None:
         self._waiting: tuple[Layers, bool] | None = None
+        if self._replayed and self._noted is not None:
+            self._noted.fill_(ALL_GOOD)
+        self._replayed = False
 
     def watch(self, verdict: Tensor, layers: Layers, first: bool) -> None:
         """Send the verdict of a batch on its way. first: the memory's first batch, to be undone as a whole if bad."""
+        if self._noted is None:
+            self._noted = torch.full_like(verdict, ALL_GOOD)
         if verdict.device.type == "cuda":
             if self._event is None:
                 self._event = torch.cuda.Event()
@@ -139,13 +147,27 @@ class PendingCheck:
             self._verdict = verdict
         self._waiting = layers, first
 
+    def note(self, verdict: Tensor) -> None:
+        """Keep a verdict on the device; a batch was watched before. Work that can be recorded."""
+        assert self._noted is not None
+        self._noted.copy_(torch.where(self._noted == ALL_GOOD, verdict, self._noted))
+
+    def count_replay(self) -> None:
+        """A batch has been replayed: what was noted is to be read."""
+        self._replayed = True
+
     def raise_if_bad(self, memory: Memory) -> None:
-        """Raise for the batch watched last, if it was bad; its weights were ones and the memory kept none of it."""
+        """Raise for a batch that was bad, the one watched last or one replayed since.
+
+        Its weights were ones and the memory kept none of it.
+        """
         if self._waiting is None or self._verdict is None:
             return
         if self._event is not None:
             self._event.synchronize()
-        verdict, (layers, first) = int(self._verdict), self._waiting
+        verdict, (layers, first), when = int(self._verdict), self._waiting, "in the previous batch"
+        if verdict == ALL_GOOD and self._replayed and self._noted is not None:
+            verdict, first, when = int(self._noted), False, "in an earlier batch"
         self.clear()
         if verdict == ALL_GOOD:
             return
@@ -153,10 +175,10 @@ class PendingCheck:
             memory.reset()
         if verdict == BAD_LABEL:
             raise UserError(
-                f"in the previous batch, a label was beyond the {memory.label_width} classes whose labels the memory "
-                "averages; build StableWeighting with num_classes"
+                f"{when}, a label was beyond the {memory.label_width} classes whose labels the memory averages; build "
+                "StableWeighting with num_classes"
             )
-        raise UserError(f"in the previous batch, {nonfinite_message(layers, verdict)}")
+        raise UserError(f"{when}, {nonfinite_message(layers, verdict)}")
 
     def __reduce__(self) -> tuple[type[PendingCheck], tuple[()]]:
         return PendingCheck, ()  # events belong to a device; a copy starts without a verdict

@@ -6,6 +6,7 @@ without a decision of the host (`may_record`), so that a CUDA graph can hold it.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from stablenet.errors import UserError
 from stablenet.randomness import mix_seed
+from stablenet.replay import HostSide
 from stablenet.weighting import distributed
 from stablenet.weighting.inputs import (
     ALL_GOOD,
@@ -26,7 +28,7 @@ from stablenet.weighting.inputs import (
     check_labels,
     join_layers,
 )
-from stablenet.weighting.kernels import Path, choose_path, may_record, solve_fused
+from stablenet.weighting.kernels import MOST_ROWS, Path, choose_path, decides_on_device, may_record, solve_fused
 from stablenet.weighting.kernels.step_graph import GraphCache
 from stablenet.weighting.memory import Memory, WeightedRows, make_memory
 from stablenet.weighting.presets import preset_table, settings_of
@@ -117,7 +119,7 @@ class LastSolve:
     path: str
 
 
-class StableWeighting(nn.Module):
+class StableWeighting(nn.Module, HostSide):
     """Sample weights under which the features of a batch, joined to a memory of past ones, are independent.
 
     >>> weighting = StableWeighting(preset="paper", seed=0)
@@ -164,6 +166,8 @@ class StableWeighting(nn.Module):
         check_labels(labels, len(z), with_labels)
         if not self.training:
             return z.new_ones(len(z))
+        if self.draws is not None:
+            return self._do_device_work(z, labels if with_labels else None, self.draws)
         self._pending.raise_if_bad(self.memory)
         if self._calls < self.settings.warmup:
             self._calls += 1
@@ -233,9 +237,38 @@ class StableWeighting(nn.Module):
         self._calls += 1
         return result.weights[own].clone() if path == "graph" else result.weights[own]
 
-    def _run_step(self, z: Tensor, labels: Tensor | None) -> tuple[StepResult, str]:
+    def _do_device_work(self, z: Tensor, labels: Tensor | None, draws: torch.Generator) -> Tensor:
+        """The same as `_weights`, as device work alone: nothing is counted, no verdict is waited for."""
+        path = choose_path(self._num_rows(len(z)), z.device, self.settings)
+        with torch.autocast(z.device.type, enabled=False):
+            result = take_step(self.memory, self.settings, path, z, labels, draws)
+        if result.verdict is not None:
+            self._pending.note(result.verdict)
+        self._last = LastSolve(result.solution, "graph")
+        return result.weights
+
+    def recording_key(self, size: int) -> Hashable | None:
+        """The memory's place; None while it warms up, where the host decides, and with several processes."""
+        num_rows = self._num_rows(size)
+        possible = self._calls >= self.settings.warmup and num_rows <= MOST_ROWS and distributed.processes() == 1
+        return (num_rows, self.memory.place()) if possible and decides_on_device(self.settings) else None
+
+    def before_replay(self, draws: torch.Generator) -> None:
+        draws.manual_seed(mix_seed(self.settings.seed, self._calls))
+
+    def after_replay(self, size: int) -> None:
+        if self.settings.groups:
+            self.memory.advance(size)
+        self._pending.count_replay()
+        self._calls += 1
+
+    def _num_rows(self, size: int) -> int:
+        """Rows of the memory and of a batch of that size."""
         groups = self.settings.groups if self.settings.memory == "average" else 1
-        num_rows = groups * self.memory.filled + len(z)
+        return groups * self.memory.filled + size
+
+    def _run_step(self, z: Tensor, labels: Tensor | None) -> tuple[StepResult, str]:
+        num_rows = self._num_rows(len(z))
         path = choose_path(num_rows, z.device, self.settings)
         seed = mix_seed(self.settings.seed, self._calls)
         step = partial(take_step, self.memory, self.settings, path)

@@ -32,6 +32,19 @@ def choose_path(num_rows: int, device: torch.device, settings: WeightingSettings
 
 def why_not_fused(num_rows: int, device: torch.device, settings: WeightingSettings) -> str:
     """The first reason against the fused path, or an empty string."""
+    if reason := why_never_fused(settings):
+        return reason
+    if num_rows > MOST_ROWS:
+        return f"{num_rows} rows are joined, and it takes at most {MOST_ROWS}"
+    if device.type != "cuda":
+        return f"the features are on the {device.type} device, and it runs on CUDA"
+    if not triton_works():
+        return "it needs Triton 3.3 or newer"
+    return ""
+
+
+def why_never_fused(settings: WeightingSettings) -> str:
+    """The first setting against the fused path, or an empty string."""
     unsupported = {
         "redraw='step'": settings.redraw == "step",
         "fourier='cosine-sine'": settings.fourier == "cosine-sine",
@@ -47,23 +60,26 @@ def why_not_fused(num_rows: int, device: torch.device, settings: WeightingSettin
     for name, present in unsupported.items():
         if present:
             return f"{name} has no fused kernel"
-    if num_rows > MOST_ROWS:
-        return f"{num_rows} rows are joined, and it takes at most {MOST_ROWS}"
-    if device.type != "cuda":
-        return f"the features are on the {device.type} device, and it runs on CUDA"
-    if not triton_works():
-        return "it needs Triton 3.3 or newer"
     return ""
 
 
 def may_record(path: Path, num_rows: int, device: torch.device, settings: WeightingSettings) -> bool:
-    """Whether a call is device work alone, so that it can be replayed as a CUDA graph, and small enough to gain by it.
-
-    Fused ones are. Otherwise the host looks at a tolerance, counts labels, and brings the points of a median.
-    """
-    plain = settings.pairs == "features" and settings.tolerance is None and settings.bandwidth != "median"
-    eager = device.type == "cuda" and plain and num_rows <= MOST_ROWS
+    """Whether a call is device work alone, so that it can be replayed as a CUDA graph, and small enough to gain by it."""
+    eager = device.type == "cuda" and _plain(settings) and num_rows <= MOST_ROWS
     return settings.graphs and (path == "fused" or eager)
+
+
+def decides_on_device(settings: WeightingSettings) -> bool:
+    """Whether a call on CUDA with at most `MOST_ROWS` rows is device work alone, on whichever path."""
+    fused = settings.method in ("auto", "fused") and not why_never_fused(settings) and triton_works()
+    return settings.graphs and (fused or _plain(settings))
+
+
+def _plain(settings: WeightingSettings) -> bool:
+    """Whether the unfused path is device work alone: not where the host looks at a tolerance, counts labels, or brings
+    the points of a median.
+    """
+    return settings.pairs == "features" and settings.tolerance is None and settings.bandwidth != "median"
 
 
 def triton_works() -> bool:

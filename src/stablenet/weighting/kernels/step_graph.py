@@ -32,7 +32,7 @@ def record_step(step: Step[R], z: Tensor, labels: Tensor | None) -> StepGraph[R]
     """The step as a graph; None, after a warning, where that is not possible."""
     generator = torch.Generator(z.device)
     inputs = [z] if labels is None else [z, labels]
-    recording = record("the weighting", partial(_call, step, generator), inputs, generator=generator)
+    recording = record("the weighting", partial(_call, step, generator), inputs, generators=[generator])
     return None if recording is None else StepGraph(recording, generator)
 
 
