@@ -64,7 +64,7 @@ def why_never_fused(settings: WeightingSettings) -> str:
 
 
 def may_record(path: Path, num_rows: int, device: torch.device, settings: WeightingSettings) -> bool:
-    """Whether a call is device work alone, so that it can be replayed as a CUDA graph, and small enough to gain by it."""
+    """Whether a call is device work alone, which a CUDA graph can replay, and small enough to gain by it."""
     eager = device.type == "cuda" and _plain(settings) and num_rows <= MOST_ROWS
     return settings.graphs and (path == "fused" or eager)
 
