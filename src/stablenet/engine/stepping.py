@@ -223,7 +223,8 @@ class ReplayedStepping(Stepping):
         super().__init__(algorithm, stepper)
         self._optimizer = optimizer
         device = next(algorithm.parameters()).device
-        self._sides = {part: torch.Generator(device) for part in algorithm.modules() if isinstance(part, HostSide)}
+        sides = [module for module in algorithm.modules() if isinstance(module, HostSide)]
+        self._sides: dict[HostSide, torch.Generator] = {side: torch.Generator(device) for side in sides}
         self._possible = True
         self.start_epoch()
 
