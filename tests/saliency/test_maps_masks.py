@@ -10,7 +10,7 @@ from PIL import Image
 from stablenet.data.sources import read_source
 from stablenet.errors import UserError
 from stablenet.saliency import share_on_object
-from stablenet.saliency.maps import INK, find_digit_masks, read_mask_files, resize_masks
+from stablenet.saliency.maps import INK, find_known_masks, read_mask_files, resize_masks
 
 
 def test_shares_by_hand():
@@ -23,7 +23,7 @@ def test_shares_by_hand():
 
 def test_a_digits_mask_is_its_ink(runs):
     ids = ["digits/1300", "digits/0007"]
-    masks = find_digit_masks(runs[0].open_data().table, ids, runs[0].config.data.image_size)
+    masks = find_known_masks(runs[0].open_data().table, runs[0].manifest, "test", ids, runs[0].config.data.image_size)
     digits = read_source("embedded", None).read_digits()
     assert torch.equal(masks, torch.from_numpy(digits[[1300, 7]]) >= INK)
     assert 0.1 < masks.float().mean() < 0.6

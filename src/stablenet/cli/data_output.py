@@ -44,14 +44,14 @@ def prepare(
     from rich.progress import Progress
 
     from stablenet.cli.console import Console
-    from stablenet.data.image_list import ComposedList
+    from stablenet.data.image_list import ImageList
     from stablenet.data.prepare import default_store_path, prepare
     from stablenet.data.sources import read_source
     from stablenet.errors import UserError
 
     table = read_source(source, root)
-    if isinstance(table, ComposedList):
-        raise UserError(f"{source} is blended on the fly from its manifest: there is nothing to prepare")
+    if not isinstance(table, ImageList):
+        raise UserError(f"{source} is composed from a manifest when it is trained on: there is nothing to prepare")
     console = Console()
     with Progress(console=console) as bar:
         task = bar.add_task(f"decoding {source}", total=len(table.rows))

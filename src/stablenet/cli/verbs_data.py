@@ -86,7 +86,9 @@ def split(
     dominant: Annotated[
         list[str] | None, typer.Option(help="Dominant domain; flexible: CLASS=DOMAIN, repeatable.")
     ] = None,
-    ratio: Annotated[str | None, typer.Option(help="5:1:1; adversarial: a share such as 0.9, or random.")] = None,
+    ratio: Annotated[
+        str | None, typer.Option(help="5:1:1; adversarial and correlated: a share such as 0.9, or random.")
+    ] = None,
     validation: Annotated[float | None, typer.Option(help="Share held out for model selection.")] = None,
     published: Annotated[
         bool | None, typer.Option("--published/--no-published", help="Use the paper's counts where it lists them.")
@@ -99,9 +101,13 @@ def split(
     test_ratio: Annotated[float | None, typer.Option(help="Adversarial: dominant ratio at test.")] = None,
     backgrounds: Annotated[int | None, typer.Option(help="Adversarial: number of backgrounds.")] = None,
     train_size: Annotated[
-        int | None, typer.Option(help="Adversarial: number of training and validation images.")
+        int | None, typer.Option(help="Adversarial, correlated: number of training and validation images.")
     ] = None,
-    test_size: Annotated[int | None, typer.Option(help="Adversarial: number of test images.")] = None,
+    test_size: Annotated[int | None, typer.Option(help="Adversarial, correlated: number of test images.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", help='Any other parameter of the setting: --set \'contexts=["street", "forest"]\'.'),
+    ] = None,
 ) -> None:
     """Split a source by a setting and write the manifest."""
     given = {
@@ -118,7 +124,8 @@ def split(
         "train_size": train_size,
         "test_size": test_size,
     }
-    _split(source, setting, root, out, seed, {name: value for name, value in given.items() if value is not None})
+    parameters = {name: value for name, value in given.items() if value is not None}
+    _split(source, setting, root, out, seed, parameters | _parse_sets(sets or []))
 
 
 def _split(source: str, setting: str, root: Path | None, out: Path | None, seed: int, given: dict[str, Any]) -> None:
@@ -202,7 +209,8 @@ def show(
     what = (f"{loaded.source}, {loaded.setting}", "bold")
     console.print(Text.assemble(what, f", seed {loaded.seed}, hash {loaded.hash[:16]}"))
     console.print({name: value for name, value in loaded.parameters.items() if not isinstance(value, dict)})
-    for table in [tabulate_dominants(loaded)] if loaded.composed else tabulate_parts(loaded):
+    by_background = loaded.composed and not loaded.has_cutouts  # hundreds of domains
+    for table in [tabulate_dominants(loaded)] if by_background else tabulate_parts(loaded):
         print_whole(table)
     for note in loaded.notes:
         console.print(f"note: {note}", style="yellow")
@@ -254,8 +262,17 @@ def _parse_domains(option: str, values: list[str] | None, setting: str) -> Any:
     return {name: domains[-1] for name, domains in chosen.items()}
 
 
+def _parse_sets(texts: list[str]) -> dict[str, Any]:
+    from stablenet.engine.config import merge, parse_setting
+
+    values: dict[str, Any] = {}
+    for text in texts:
+        values = merge(values, parse_setting(text))
+    return values
+
+
 def _parse_ratio(text: str | None, setting: str) -> str | float | None:
-    if text is None or setting != "adversarial":
+    if text is None or setting not in ("adversarial", "correlated"):
         return text
     try:
         return float(text)

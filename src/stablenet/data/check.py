@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from stablenet.data.cutouts import CutoutList
 from stablenet.data.image_list import ImageList
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
 from stablenet.data.sources.source import AnyImageList
@@ -234,8 +235,51 @@ def _check_ratio(name: str, counts: pd.DataFrame, dominant: dict[str, str], rati
     return Finding(f"{name}: {ratio:g}", exact, f"{min(shares):.4f} to {max(shares):.4f}")
 
 
+def _check_correlated(manifest: Manifest) -> list[Finding]:
+    """Foregrounds and backgrounds are apart; each class has the ratio in training; the test groups are equal."""
+    parameters: dict[str, Any] = manifest.parameters
+    train = manifest.counts("train") + manifest.counts("validation")
+    test = manifest.counts("test")
+    findings = [_check_disjoint(manifest, "foreground"), _check_disjoint(manifest, "background")]
+    if parameters["ratio"] != RANDOM:
+        before = parameters["dominant"]
+        findings.append(_check_ratio("share of the own context in training", train, before, parameters["ratio"]))
+    if parameters["test"] == "swapped":
+        after = parameters["test_dominant"]
+        findings.append(_check_ratio("share of another's context at test", test, after, parameters["ratio"]))
+    else:
+        low, high = int(test.to_numpy().min()), int(test.to_numpy().max())
+        findings.append(Finding("test groups of equal size", 0 < low == high, f"{low} to {high} images"))
+    return findings
+
+
+def _check_disjoint(manifest: Manifest, column: str) -> Finding:
+    of_target = manifest.rows["part"].isin(TARGET_PARTS)
+    shared = set(manifest.rows.loc[of_target, column]) & set(manifest.rows.loc[~of_target, column])
+    return Finding(f"no {column} in both training and test", not shared, f"{len(shared)} shared")
+
+
+def _compare_cutouts(manifest: Manifest, table: CutoutList) -> Finding:
+    """Every foreground is in the source with the same label, every background with the same context."""
+    parameters: dict[str, Any] = manifest.parameters
+    table = table.choose(parameters["classes"], parameters["only"], parameters["contexts"])
+    missing = differ = 0
+    for images, name, column in (
+        (table.foregrounds, "foreground", "label"),
+        (table.backgrounds, "background", "domain"),
+    ):
+        known = manifest.rows[name].map(images.rows.set_index("id")[column])
+        missing += int(known.isna().sum())
+        differ += int((known.dropna() != manifest.rows.loc[known.notna(), column]).sum())
+    same = not missing and not differ and (table.classes, table.domains) == (manifest.classes, manifest.domains)
+    detail = f"{missing} missing, {differ} labelled differently"
+    return Finding("the source has these foregrounds and backgrounds", same, detail)
+
+
 def _compare_table(manifest: Manifest, table: AnyImageList) -> Finding:
     """Every image is in the source, with the same label and, unless it is composed, the same domain."""
+    if isinstance(table, CutoutList):
+        return _compare_cutouts(manifest, table)
     columns = ["label"] if manifest.composed else ["label", "domain"]
     known = table.rows.set_index("id")[columns]
     there = manifest.rows["id"].isin(known.index)
@@ -251,4 +295,5 @@ _CHECKS: dict[str, Callable[[Manifest], list[Finding]]] = {
     "flexible": _check_flexible,
     "unbalanced+flexible": _check_flexible,
     "adversarial": _check_adversarial,
+    "correlated": _check_correlated,
 }

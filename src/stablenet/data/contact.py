@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from stablenet.data.cutouts import CutoutList
 from stablenet.data.decode import decode
 from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.data.loader import render_part
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
+from stablenet.data.sources.source import AnyImageList
 from stablenet.errors import UserError
 
 SOURCE_COLOUR, TARGET_COLOUR, INK, FAINT, PAPER = "#2f6db3", "#c8472f", "#222222", "#e4e4e4", "#ffffff"
@@ -34,9 +37,9 @@ class SheetCell:
     caption: str = ""
 
 
-def write_contact_sheet(manifest: Manifest, table: ImageList | ComposedList, path: Path) -> None:
+def write_contact_sheet(manifest: Manifest, table: AnyImageList, path: Path) -> None:
     """Draw the contact sheet of a manifest whose source is `table`, and save it as PNG."""
-    if isinstance(table, ComposedList) != manifest.composed:
+    if isinstance(table, ImageList) == manifest.composed:
         raise UserError(f"the manifest of {manifest.source} does not belong to the source {table.name}")
     sheet = _draw_composed(manifest, table) if isinstance(table, ComposedList) else _draw_images(manifest, table)
     save_sheet(sheet, path)
@@ -51,11 +54,14 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
         raise UserError(f"cannot write the contact sheet {path}: {error.strerror or error}") from error
 
 
-def _draw_images(manifest: Manifest, table: ImageList) -> Image.Image:
+def _draw_images(manifest: Manifest, table: ImageList | CutoutList) -> Image.Image:
     """A row per domain, a column per class; a few images of each, those of the source first."""
-    paths = dict(zip(table.rows["id"], table.rows["path"], strict=True))
+    if isinstance(table, ImageList):
+        read = partial(_read_files, manifest, table)
+    else:
+        read = partial(_compose_cutouts, manifest, table)
     cells = [
-        [_read_cell(table, paths, _choose(manifest, domain, label)) for label in range(len(manifest.classes))]
+        [_read_cell(read, _choose(manifest, domain, label)) for label in range(len(manifest.classes))]
         for domain in range(len(manifest.domains))
     ]
     title = f"{manifest.source}, {manifest.setting}, seed {manifest.seed}"
@@ -71,15 +77,25 @@ def _choose(manifest: Manifest, domain: int, label: int) -> pd.DataFrame:
     return rows.assign(turn=turn, target=target).sort_values(["turn", "target"], kind="stable")
 
 
-def _read_cell(table: ImageList, paths: dict[str, str], rows: pd.DataFrame) -> SheetCell:
+def _read_cell(read: Callable[[pd.DataFrame], list[NDArray[np.uint8]]], rows: pd.DataFrame) -> SheetCell:
     shown = rows[:_PER_CELL]
-    unknown = shown.loc[~shown["id"].isin(paths), "id"]
-    if len(unknown):
-        raise UserError(f"the source {table.root} has no image {unknown.iloc[0]}: is it the manifest's source?")
-    images = [_decode_or_blank(table, paths[name]) for name in shown["id"]]
+    images = read(shown)
     source, target = (int(rows["part"].isin(parts).sum()) for parts in (SOURCE_PARTS, TARGET_PARTS))
     counts = [f"{count} {word}" for count, word in ((source, "source"), (target, "target")) if count]
     return SheetCell(images, [TARGET_COLOUR if hit else SOURCE_COLOUR for hit in shown["target"]], ", ".join(counts))
+
+
+def _read_files(manifest: Manifest, table: ImageList, rows: pd.DataFrame) -> list[NDArray[np.uint8]]:
+    known = table.rows.loc[table.rows["id"].isin(rows["id"])].set_index("id")["path"]
+    unknown = rows.loc[~rows["id"].isin(known.index), "id"]
+    if len(unknown):
+        raise UserError(f"the source {table.root} has no image {unknown.iloc[0]}: is it {manifest.source}?")
+    return [_decode_or_blank(table, known[name]) for name in rows["id"]]
+
+
+def _compose_cutouts(manifest: Manifest, table: CutoutList, rows: pd.DataFrame) -> list[NDArray[np.uint8]]:
+    images = (Image.fromarray(pixels) for pixels in table.place(manifest, rows).compose())
+    return [np.asarray(image.resize((_THUMB, _THUMB), Image.Resampling.BILINEAR)) for image in images]
 
 
 def _decode_or_blank(table: ImageList, path: str) -> NDArray[np.uint8]:

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from stablenet.data.compose import Placement, paste_cutout
 from stablenet.errors import UserError
 from stablenet.processes import ChildProcess, Server, name_end
 
@@ -63,6 +64,18 @@ def decode(data: bytes, size: tuple[int, int] | None = None) -> NDArray[np.uint8
     return np.asarray(image)
 
 
+def decode_cutout(data: bytes) -> NDArray[np.uint8]:
+    """Decode a foreground to (h, w, 4) uint8, RGB and alpha, cut to what its alpha leaves visible."""
+    with _open_image(data) as opened:
+        if not opened.has_transparency_data:
+            raise ValueError(f"it has no alpha channel (mode {opened.mode}): a foreground needs one")
+        image = opened.convert("RGBA")
+    visible = image.getbbox(alpha_only=True)
+    if visible is None:
+        raise ValueError("it is transparent everywhere")
+    return np.asarray(image.crop(visible))
+
+
 def read_size(data: bytes) -> tuple[int, int]:
     """Height and width from the header alone."""
     with _open_image(data) as image:
@@ -86,6 +99,8 @@ class Task:
     """Decode the images at `paths` in `root` to `shape` = (H, W), into `file` starting at row `first`.
 
     resize: resize images of another size; otherwise they raise `OtherSize`.
+    backgrounds, placements: where the images are cut-outs to be pasted over backgrounds: the folder or archive of
+    these, and a placement for each image. `shape` is square then.
     """
 
     root: Path
@@ -94,6 +109,8 @@ class Task:
     resize: bool
     file: Path
     first: int
+    backgrounds: Path | None = None
+    placements: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,14 +190,17 @@ class DecodeWorker:
 
 
 def write_task(task: Task) -> dict[str, Any]:
-    return {**asdict(task), "root": str(task.root), "file": str(task.file)}
+    backgrounds = None if task.backgrounds is None else str(task.backgrounds)
+    return {**asdict(task), "root": str(task.root), "file": str(task.file), "backgrounds": backgrounds}
 
 
 def read_task(values: dict[str, Any]) -> Task:
     """Parse a task from its JSON values."""
     height, width = values["shape"]
     paths = {"root": Path(values["root"]), "file": Path(values["file"]), "paths": tuple(values["paths"])}
-    return Task(**{**values, **paths, "shape": (height, width)})
+    backgrounds = values["backgrounds"] and Path(values["backgrounds"])
+    placements = tuple(Placement(**each) for each in values["placements"])
+    return Task(**{**values, **paths, "shape": (height, width), "backgrounds": backgrounds, "placements": placements})
 
 
 def _write_error(error: OSError | MemoryError | OtherSize) -> dict[str, Any]:
@@ -207,15 +227,19 @@ def decode_task(task: Task) -> list[Decoded]:
     """Run a task in this process. An image that cannot be decoded gives a record; a full disk raises."""
     file = os.open(task.file, os.O_WRONLY | getattr(os, "O_BINARY", 0))  # Windows takes files for text otherwise
     try:
-        return [_decode_one(task, path, task.first + k, file) for k, path in enumerate(task.paths)]
+        return [_decode_one(task, k, file) for k in range(len(task.paths))]
     finally:
         os.close(file)
 
 
-def _decode_one(task: Task, path: str, row: int, file: int) -> Decoded:
+def _decode_one(task: Task, number: int, file: int) -> Decoded:
+    path = task.paths[number]
     try:
         data = read_bytes(task.root, path)
-        pixels = decode(data, task.shape if task.resize else None)
+        if task.backgrounds is None:
+            pixels = decode(data, task.shape if task.resize else None)
+        else:
+            data, pixels = _compose(data, task.backgrounds, task.placements[number], task.shape[0])
     except MemoryError:
         raise
     except Exception as error:  # decoders may raise anything on broken data
@@ -223,8 +247,18 @@ def _decode_one(task: Task, path: str, row: int, file: int) -> Decoded:
     if pixels.shape[:2] != task.shape:
         raise OtherSize(path)
     # Plain writes, not a writable memory map: with that, a full disk would kill the process without a message.
-    write_at(file, pixels.data.cast("B"), row * pixels.nbytes)
+    write_at(file, pixels.data.cast("B"), (task.first + number) * pixels.nbytes)
     return Decoded(hashlib.sha256(data).hexdigest(), zlib.crc32(pixels.data))
+
+
+def _compose(cutout: bytes, backgrounds: Path, placement: Placement, side: int) -> tuple[bytes, NDArray[np.uint8]]:
+    """The bytes of both files, and the composed pixels (side, side, 3)."""
+    data = read_bytes(backgrounds, placement.background)
+    try:
+        background = decode(data)
+    except Exception as error:  # decoders may raise anything on broken data
+        raise ValueError(f"its background {placement.background}: {error}") from error
+    return cutout + data, paste_cutout(decode_cutout(cutout), background, placement, side)
 
 
 def write_at(file: int, data: memoryview, offset: int) -> None:

@@ -31,6 +31,8 @@ TARGET_PARTS = ("test", "test_rest")
 _FORMAT = 1
 _COLUMNS = ("id", "label", "domain", "part")
 _CROP_COLUMNS = ("u", "v")
+_CUTOUT_COLUMNS = (*_CROP_COLUMNS, "scale", "foreground", "background")
+_TEXT = ("id", "part", "foreground", "background")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Manifest:
     """A split. The same inputs give the same hash on every machine.
 
     rows: columns id (str), label (int, into classes), domain (int, into domains), part (one of PARTS), sorted by part,
-    then id; composed sets also have u, v (int, 0..65535), the position of the background crop.
+    then id; composed sets also have u, v (int, 0..65535), the position of the background crop; those of cut-outs have
+    u, v and scale (see `stablenet.data.compose.Placement`) and the ids of foreground and background (str).
     notes: what readers of results need to know, for example a class with fewer images than published.
     """
 
@@ -52,11 +55,11 @@ class Manifest:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        columns = [*_COLUMNS, *(c for c in _CROP_COLUMNS if c in self.rows)]
+        columns = [*_COLUMNS, *(c for c in _CUTOUT_COLUMNS if c in self.rows)]
         unknown = sorted(set(self.rows["part"]) - set(PARTS))
         if unknown:
             raise UserError(unknown_name("part", unknown[0], PARTS))
-        integers = {column: "int64" for column in columns if column not in ("id", "part")}
+        integers = {column: "int64" for column in columns if column not in _TEXT}
         rows = self.rows[columns].astype(integers)
         rows = rows.assign(order=rows["part"].map(PARTS.index))
         rows = rows.sort_values(["order", *(c for c in columns if c != "part")], ignore_index=True)
@@ -64,8 +67,13 @@ class Manifest:
 
     @property
     def composed(self) -> bool:
-        """Whether the rows are digits to be blended over crops rather than images."""
+        """Whether the rows are digits or cut-outs to be composed with backgrounds, rather than images."""
         return "u" in self.rows
+
+    @property
+    def has_cutouts(self) -> bool:
+        """Whether the rows are cut-outs over backgrounds."""
+        return "foreground" in self.rows
 
     @cached_property
     def hash(self) -> str:
@@ -164,7 +172,7 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
 def _parse_rows(path: Path, body: str) -> pd.DataFrame:
     first, *lines = body.removesuffix("\n").split("\n")
     columns = first.split("\t")
-    if columns not in ([*_COLUMNS], [*_COLUMNS, *_CROP_COLUMNS]):
+    if columns not in ([*_COLUMNS], [*_COLUMNS, *_CROP_COLUMNS], [*_COLUMNS, *_CUTOUT_COLUMNS]):
         raise UserError(f"{path} is not a manifest: its columns are {columns}, expected {[*_COLUMNS]}")
     cells = [line.split("\t") for line in lines]
     broken = [number for number, row in enumerate(cells, 3) if len(row) != len(columns)]
@@ -174,6 +182,6 @@ def _parse_rows(path: Path, body: str) -> pd.DataFrame:
         )
     rows = pd.DataFrame(cells, columns=columns)
     try:
-        return rows.astype({column: "int64" for column in columns if column not in ("id", "part")})
+        return rows.astype({column: "int64" for column in columns if column not in _TEXT})
     except ValueError as error:
-        raise UserError(f"{path} is not a manifest: a label, domain or crop position is not a whole number") from error
+        raise UserError(f"{path} is not a manifest: a label, domain or position is not a whole number") from error

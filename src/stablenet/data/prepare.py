@@ -1,4 +1,7 @@
-"""Decode a source once, on all cores, into a pixel store, which is written atomically."""
+"""Decode a source once, on all cores, into a pixel store, which is written atomically.
+
+Cut-outs are composed into one store per split and part: only the images of that part are read.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from pathlib import Path
 import pandas as pd
 
 from stablenet.data.check import find_duplicates
+from stablenet.data.cutouts import CutoutList, PlacedList
 from stablenet.data.decode import Decoded, OtherSize, Task, read_size, run_tasks
 from stablenet.data.image_list import ImageList
+from stablenet.data.manifest import Manifest
 from stablenet.data.store import FORMAT, HEADER, IMAGES, PIXELS, Header, PixelStore, read_stamps
 from stablenet.errors import UserError
 from stablenet.files import build_folder, hash_file, lock
@@ -40,6 +45,14 @@ def default_store_path(table: ImageList, size: int | None) -> Path:
     home = os.environ.get("STABLENET_CACHE") or Path.home() / ".cache" / "stablenet"
     place = hashlib.sha256(str(table.root.resolve()).encode()).hexdigest()[:8]
     return Path(home) / f"{table.name}-{size or 'native'}-{place}"
+
+
+def prepare_part(
+    table: CutoutList, manifest: Manifest, part: str, *, workers: int | None = None, progress: Progress | None = None
+) -> PixelStore:
+    """The composed images of a part: made now, or found at their default path."""
+    placed = table.place(manifest, manifest.part(part), f"-{part}-{manifest.hash[:12]}")
+    return prepare(placed, default_store_path(placed, None), workers=workers, progress=progress).store
 
 
 def prepare(
@@ -106,7 +119,9 @@ def _read_sizes(table: ImageList) -> Iterator[tuple[int, int]]:
 
 
 def _first_size(table: ImageList) -> tuple[int, int]:
-    """The size (H, W) that all images should have."""
+    """The size (H, W) that all images should have, or are composed to."""
+    if isinstance(table, PlacedList):
+        return table.side, table.side
     return next(_read_sizes(table), (1, 1))  # none readable: decoding will list them all
 
 
@@ -153,8 +168,21 @@ def _record_left_out(table: ImageList, row: int, stamp: str, reason: str) -> dic
 
 def _make_tasks(table: ImageList, size: int | None, shape: tuple[int, int], file: Path) -> list[Task]:
     paths = table.rows["path"].tolist()
-    starts = range(0, len(paths), _CHUNK)
-    return [Task(table.root, tuple(paths[k : k + _CHUNK]), shape, size is not None, file, k) for k in starts]
+    below = table.backgrounds if isinstance(table, PlacedList) else None
+    placements = table.placements if isinstance(table, PlacedList) else ()
+    return [
+        Task(
+            root=table.root,
+            paths=tuple(paths[k : k + _CHUNK]),
+            shape=shape,
+            resize=size is not None,
+            file=file,
+            first=k,
+            backgrounds=below,
+            placements=placements[k : k + _CHUNK],
+        )
+        for k in range(0, len(paths), _CHUNK)
+    ]
 
 
 def _decode_all(table: ImageList, tasks: list[Task], workers: int, progress: Progress | None) -> list[Decoded]:
@@ -195,15 +223,14 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 def _list_bad(table: ImageList, size: int | None, decoded: list[Decoded], bad: list[int]) -> str:
-    asked = f" --size {size}" if size else ""
     lines = [f"  {table.rows['id'].iloc[k]}: {decoded[k].reason}" for k in bad]
-    return "\n".join(
-        [
-            f"{len(bad)} of {len(decoded)} images of {table.name} cannot be decoded; repair them, "
-            f"or leave them out with `stablenet data prepare {table.name}{asked} --skip-bad`:",
-            *lines,
-        ]
-    )
+    if isinstance(table, PlacedList):
+        advice = "or remove them and split again"
+    else:
+        asked = f" --size {size}" if size else ""
+        advice = f"or leave them out with `stablenet data prepare {table.name}{asked} --skip-bad`"
+    said = f"{len(bad)} of {len(decoded)} images of {table.name} cannot be decoded; repair them, {advice}:"
+    return "\n".join([said, *lines])
 
 
 def _write_tables(

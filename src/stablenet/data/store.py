@@ -12,7 +12,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from stablenet.data.check import Finding
+from stablenet.data.cutouts import PlacedList
 from stablenet.data.image_list import ImageList
 from stablenet.errors import UserError
 
@@ -164,13 +165,21 @@ def take_rows(pixels: Tensor, indices: Tensor, out: Tensor | None = None) -> Ten
 def read_stamps(table: ImageList) -> list[str]:
     """A short text per row that changes with the file: size and CRC in an archive, size and time in a folder.
 
-    It is "missing" for a missing file, which decoding will report.
+    It is "missing" for a missing file, which decoding will report. Cut-outs have two files, and two texts joined.
     """
-    if table.root.is_dir():
-        return [_stamp_file(table.root / path) for path in table.rows["path"]]
-    with zipfile.ZipFile(table.root) as archive:
+    stamps = _stamp_files(table.root, table.rows["path"])
+    if not isinstance(table, PlacedList):
+        return stamps
+    below = _stamp_files(table.backgrounds, table.rows["background"])
+    return [f"{own} over {other}" for own, other in zip(stamps, below, strict=True)]
+
+
+def _stamp_files(root: Path, paths: Iterable[str]) -> list[str]:
+    if root.is_dir():
+        return [_stamp_file(root / path) for path in paths]
+    with zipfile.ZipFile(root) as archive:
         members = {info.filename: f"{info.file_size}/{info.CRC:08x}" for info in archive.infolist()}
-    return [members.get(path, "missing") for path in table.rows["path"]]
+    return [members.get(path, "missing") for path in paths]
 
 
 def _stamp_file(path: Path) -> str:

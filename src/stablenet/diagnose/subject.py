@@ -17,10 +17,12 @@ from PIL import Image
 from torch import Tensor
 
 from stablenet.algorithms.stablenet import read_dependence
+from stablenet.data.cutouts import CutoutList
 from stablenet.data.decode import decode
 from stablenet.data.image_list import ComposedList, ImageList, make_image_table
-from stablenet.data.loader import PartSamples, render_part
+from stablenet.data.loader import PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
+from stablenet.data.prepare import prepare_part
 from stablenet.data.sources import SOURCES, folder, read_source
 from stablenet.data.sources.folder import find_tree
 from stablenet.data.splits import split_table
@@ -92,11 +94,18 @@ def open_source(name: str, root: Path | None, manifest: Path | None, setting: st
         split = split_table(table, setting, seed, **{key: value for key, value in given.items() if key != "seed"})
     else:
         split = None
-    if isinstance(table, ComposedList):
+    if isinstance(table, ComposedList | CutoutList):
         if split is None:
-            raise UserError(f"{name} is blended by a setting: add --setting adversarial --set ratio=0.9, or --manifest")
-        return _from_samples(render_part(table, split, "train"), split, table.name)
+            fitting = "adversarial" if isinstance(table, ComposedList) else "correlated"
+            raise UserError(f"{name} is composed by a setting: add --setting {fitting} --set ratio=0.9, or --manifest")
+        return _from_samples(_compose_training(table, split), split, table.name)
     return from_table(table if split is None else _take_training(table, split), named=True)
+
+
+def _compose_training(table: ComposedList | CutoutList, split: Manifest) -> PartSamples:
+    if isinstance(table, ComposedList):
+        return render_part(table, split, "train")
+    return read_part(prepare_part(table, split, "train"), split, "train")
 
 
 def open_run(run: Run, root: Path | None) -> Subject:

@@ -13,10 +13,11 @@ import torch
 
 from stablenet.algorithms import read_settings
 from stablenet.data.augment import Augment, AugmentSettings, Normalization, Resize, Transform
-from stablenet.data.image_list import ComposedList
+from stablenet.data.cutouts import CutoutList
+from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.data.loader import BatchSettings, Loader, PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
-from stablenet.data.prepare import default_store_path, prepare
+from stablenet.data.prepare import default_store_path, prepare, prepare_part
 from stablenet.data.sources import SOURCES, AnyImageList, read_source
 from stablenet.data.splits import apply_setting, read_parameters
 from stablenet.data.store import PixelStore
@@ -61,9 +62,12 @@ class RunData:
         self._config, self._root, self._progress, self._read_table = config, root, progress, table
 
     def open_part(self, part: str) -> PartSamples:
-        """One part with its pixels, blended in memory or memory-mapped from the store."""
+        """One part with its pixels, blended in memory or memory-mapped from a store."""
         if isinstance(self.table, ComposedList):
             return render_part(self.table, self.manifest, part)
+        if isinstance(self.table, CutoutList):
+            store = prepare_part(self.table, self.manifest, part, progress=self._progress)
+            return read_part(store, self.manifest, part)
         return read_part(self._store, self.manifest, part)
 
     @property
@@ -84,7 +88,7 @@ class RunData:
 
     @cached_property
     def _store(self) -> PixelStore:
-        assert not isinstance(self.table, ComposedList)
+        assert isinstance(self.table, ImageList)
         size = self._config.store_size
         path = default_store_path(self.table, size)
         # A store with gaps was made on purpose, with --skip-bad; `read_part` handles missing images.

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stablenet.data.cutouts import CutoutList, find_masks
 from stablenet.data.image_list import ComposedList
+from stablenet.data.manifest import Manifest
 from stablenet.data.sources import AnyImageList
 from stablenet.errors import UserError
 
@@ -143,8 +145,12 @@ def share_on_object(maps: Tensor, masks: Tensor) -> Tensor:
     return (maps * masks).sum((1, 2)) / maps.sum((1, 2))
 
 
-def find_digit_masks(table: AnyImageList, ids: Sequence[str], side: int) -> Tensor | None:
-    """(n, side, side) bool, the ink of composed images; None where a source's table has no masks."""
+def find_known_masks(
+    table: AnyImageList, manifest: Manifest, part: str, ids: Sequence[str], side: int
+) -> Tensor | None:
+    """(n, side, side) bool, the foregrounds of composed images; None where a source's table has no masks."""
+    if isinstance(table, CutoutList):
+        return resize_masks(torch.from_numpy(find_masks(table, manifest, part, ids)), side)
     if not isinstance(table, ComposedList):
         return None
     numbers = {name: number for number, name in enumerate(table.rows["id"])}

@@ -26,7 +26,7 @@ from stablenet.saliency.maps import (
     SaliencySettings,
     Sanity,
     check_maps,
-    find_digit_masks,
+    find_known_masks,
     read_mask_files,
     share_on_object,
     smooth_gradients,
@@ -65,7 +65,7 @@ def choose_subjects(run: Run, count: int, part: str = "test", root: Path | None 
         pixels=tuple(samples.pixels.read(rows)),
         labels=tuple(run.classes[k] for k in samples.y[chosen].tolist()),
         domains=tuple(run.manifest.domains[k] for k in samples.domain[chosen].tolist()),
-        masks=find_digit_masks(data.table, ids, run.config.data.image_size),
+        masks=find_known_masks(data.table, run.manifest, part, ids, run.config.data.image_size),
     )
 
 

@@ -106,7 +106,7 @@ def test_every_source_says_what_it_is() -> None:
         assert source.origin
         assert source.licence
         assert source.layouts
-        assert source.counts or name in ("folder", "table")
+        assert source.counts or name in ("folder", "table", "composed")
         assert not source.downloads or source.by_hand
     with pytest.raises(UserError, match="unknown data source 'pcas': did you mean 'pacs'"):
         read_source("pcas", Path())

@@ -2,10 +2,10 @@
 
 In reading order: `source` (what a reader declares, and how public files are downloaded), `folder` (your own images: a
 tree of folders, or an image list), `pacs`, `vlcs` and `nico`, `mnist` (with BSDS500 and MNIST-M, which is made of
-both), and `embedded`, the bundled data.
+both), `composed` (cut-outs over backgrounds: your own, and pets over places), and `embedded`, the bundled data.
 """
 
-from stablenet.data.sources import embedded, folder, mnist, nico, pacs, vlcs
+from stablenet.data.sources import composed, embedded, folder, mnist, nico, pacs, vlcs
 from stablenet.data.sources.source import SOURCES, AnyImageList, Download, Source, read_source
 
 _EMBEDDED = Source(
@@ -28,9 +28,11 @@ for _source in (
     mnist.MNIST,
     mnist.BSDS500,
     mnist.MNIST_M,
+    composed.PETS_PLACES,
     _EMBEDDED,
     folder.FOLDER,
     folder.IMAGE_LIST,
+    composed.COMPOSED,
 ):
     SOURCES.add(_source.name, _source)
 

@@ -189,8 +189,8 @@ def read_folder(root: Path) -> ImageList:
     stray = ["/".join(parts) for parts in places if len(parts) != 3]
     if stray:
         raise UserError(f"{len(stray)} images in {root} are not at {LAYOUT}, such as {stray[0]}: move them")
-    domains = _sorted_names("domain", (parts[0] for parts in places), root)
-    classes = _sorted_names("class", (parts[1] for parts in places), root)
+    domains = sorted_names("domain", (parts[0] for parts in places), root)
+    classes = sorted_names("class", (parts[1] for parts in places), root)
     records: list[dict[str, object]] = [
         {
             "id": file,
@@ -221,7 +221,7 @@ def _empty_classes(tree: Tree) -> list[str]:
     return [folder for folder in tree.folders if folder.count("/") == 1 and folder not in full]
 
 
-def _sorted_names(kind: str, names: Iterable[str], place: Path) -> list[str]:
+def sorted_names(kind: str, names: Iterable[str], place: Path) -> list[str]:
     """Distinct names, sorted; names that differ only in case or separators are an error."""
     spellings: dict[str, set[str]] = defaultdict(set)
     for name in names:

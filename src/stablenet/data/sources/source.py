@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from stablenet.data.cutouts import CutoutList
 from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.errors import UserError
 from stablenet.files import hash_file
 from stablenet.registry import Registry
 
-AnyImageList: TypeAlias = ImageList | ComposedList
+AnyImageList: TypeAlias = ImageList | ComposedList | CutoutList
 
 
 @dataclass(frozen=True, kw_only=True)

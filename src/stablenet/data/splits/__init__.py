@@ -1,19 +1,23 @@
 """How a data set is divided into training, validation and test: pure functions from an image list and a seed.
 
 The ways to split are registered by name below; each returns a manifest. In reading order: `counting` (class counts, and
-rows taken by them), `classic` (leave one domain out), `unbalanced`, `flexible` and `adversarial`.
+rows taken by them), `classic` (leave one domain out), `unbalanced`, `flexible`, `adversarial` and
+`correlated` (cut-outs whose contexts are correlated with their class).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
+from stablenet.data.cutouts import CutoutList
 from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.data.manifest import Manifest
+from stablenet.data.sources.source import AnyImageList
 from stablenet.data.splits.adversarial import AdversarialSettings, split_adversarial
 from stablenet.data.splits.classic import ClassicSettings, split_classic
+from stablenet.data.splits.correlated import CorrelatedSettings, split_correlated
 from stablenet.data.splits.flexible import FlexibleSettings, UnbalancedFlexibleSettings, split_flexible
 from stablenet.data.splits.unbalanced import UnbalancedSettings, split_unbalanced
 from stablenet.errors import UserError
@@ -27,7 +31,7 @@ class Setting:
 
     parameters: type[Any]
     split: Callable[[Any, Any, int], Manifest]
-    table: type[ImageList] | type[ComposedList]
+    table: type[AnyImageList]
     title: str
 
 
@@ -46,6 +50,15 @@ SETTINGS.add(
     "adversarial",
     Setting(AdversarialSettings, split_adversarial, ComposedList, "dominant backgrounds swap classes at test"),
 )
+SETTINGS.add(
+    "correlated",
+    Setting(CorrelatedSettings, split_correlated, CutoutList, "every class mostly in its own context; test balanced"),
+)
+_KINDS: dict[type[AnyImageList], str] = {
+    ImageList: "images in domains",
+    ComposedList: "digits and backgrounds, as mnist-m has",
+    CutoutList: "cut-outs and backgrounds, as pets-places has",
+}
 
 
 def read_parameters(setting: str, parameters: Mapping[str, Any], where: str = "") -> Any:
@@ -59,28 +72,32 @@ def read_parameters(setting: str, parameters: Mapping[str, Any], where: str = ""
     return read_fields(kind, parameters, where)
 
 
-def split_table(table: ImageList | ComposedList, setting: str, seed: int = 0, **parameters: Any) -> Manifest:
+def split_table(table: AnyImageList, setting: str, seed: int = 0, **parameters: Any) -> Manifest:
     """Split a table by a setting's name; unknown parameters, wrong values and unfitting tables are named."""
     return apply_setting(table, setting, convert(seed, int, "seed"), parameters)
 
 
 def apply_setting(
-    table: ImageList | ComposedList, setting: str, seed: int, parameters: Mapping[str, Any], where: str = ""
+    table: AnyImageList, setting: str, seed: int, parameters: Mapping[str, Any], where: str = ""
 ) -> Manifest:
     """`split_table` for parameters that have a dotted name in a config."""
     chosen = SETTINGS[setting]
     if not isinstance(table, chosen.table):
-        need = "images in domains" if chosen.table is ImageList else "digits and backgrounds, as mnist-m has"
-        raise UserError(f"the setting {setting} needs {need}; {table.name} is of the other kind")
-    if any(field.name not in parameters and field.default is MISSING for field in fields(chosen.parameters)):
+        raise UserError(f"the setting {setting} needs {_KINDS[chosen.table]}; {table.name} has {_KINDS[type(table)]}")
+    if any(field.name not in parameters and _needs_value(field) for field in fields(chosen.parameters)):
         raise UserError(f"the setting {setting} needs a target: one of {', '.join(table.domains)}")
     return chosen.split(table, read_parameters(setting, parameters, where), seed)
+
+
+def _needs_value(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 __all__ = [
     "SETTINGS",
     "AdversarialSettings",
     "ClassicSettings",
+    "CorrelatedSettings",
     "FlexibleSettings",
     "Setting",
     "UnbalancedFlexibleSettings",

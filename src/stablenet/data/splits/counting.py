@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from stablenet.data.cutouts import CutoutList
 from stablenet.data.draw import shuffle_rows
 from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.data.manifest import JSON, Manifest
@@ -240,9 +241,9 @@ def class_counts(rows: pd.DataFrame, domain: int, classes: int) -> list[int]:
     return [int((labels == label).sum()) for label in range(classes)]
 
 
-def take(rows: pd.DataFrame, counts: Mapping[tuple[int, int], int], seed: int, purpose: str = "take") -> pd.DataFrame:
+def take(rows: pd.DataFrame, counts: Mapping[tuple[int, int], int], seed: int, *purpose: str) -> pd.DataFrame:
     """The first images of every (domain, label) in random order: smaller counts are subsets of larger ones."""
-    rows = shuffle_rows(rows, seed, purpose)
+    rows = shuffle_rows(rows, seed, *(purpose or ("take",)))
     keys = pd.MultiIndex.from_frame(rows[["domain", "label"]])
     wanted = pd.Series(counts, dtype="int64").reindex(keys, fill_value=0).to_numpy()
     return rows[rows.groupby(["domain", "label"]).cumcount().to_numpy() < wanted]
@@ -288,7 +289,7 @@ def check_share(name: str, share: float | None) -> None:
 
 
 def build_manifest(
-    table: ImageList | ComposedList,
+    table: ImageList | ComposedList | CutoutList,
     setting: str,
     parameters: dict[str, JSON],
     seed: int,
