@@ -67,14 +67,15 @@ GENERATED = {"presets": tabulate_presets, "recipes": tabulate_recipes}
 
 
 def list_methods() -> str:
-    from stablenet.algorithms import ALGORITHMS
+    from stablenet.algorithms import ALGORITHMS, MARKS, explain_marks
 
     lines = [
         "# Methods",
         "",
         "All methods run in the same loop, on the same splits, with the same selection; `stablenet list methods` "
-        "prints this list. Methods marked * use domain labels, which StableNet and most others do not need; † marks "
-        "an approximation. Deviations from a method's paper or published code are listed on its page, under "
+        f"prints this list. Marks: {explain_marks(''.join(MARKS))}; † an approximation. StableNet and all methods "
+        "without the first two marks need no labels beyond the class. Deviations from a method's paper or published "
+        "code are listed on its page, under "
         "*Departures*.",
         "",
         "| method | what |",
@@ -82,8 +83,8 @@ def list_methods() -> str:
     ]
     for name in ALGORITHMS:
         kind = ALGORITHMS[name]
-        marks = " *" * kind.uses_domains + " †" * bool(kind.approximation)
-        lines.append(f"| [{name}]({name}.md){marks} | {escape(kind.title)} |")
+        marks = escape(kind.marks({})) + " †" * bool(kind.approximation)
+        lines.append(f"| [{name}]({name}.md) {marks} | {escape(kind.title)} |")
     lines += [
         "",
         "The StableNet paper's other failed alternatives, mutual information and disentanglement with variational "
@@ -102,6 +103,8 @@ def describe_method(name: str) -> str:
         lines += ['!!! warning "An approximation"', f"    {escape(kind.approximation)}", ""]
     lines += [_split_departures(render(inspect.getdoc(kind) or ""), _say_elsewhere(name)), ""]
     lines += [f"- Learns from domain labels: {'yes' if kind.uses_domains else 'no'}"]
+    lines += [f"- Learns from group labels (class × domain): {'yes' if kind.uses_groups else 'no'}"]
+    lines += [f"- Its paper chooses settings by group labels: {'yes' if kind.selects_by_groups else 'no'}"]
     lines += [f"- Trains in several processes: {'yes' if kind.several_processes else 'no, in one'}"]
     file = Path(inspect.getfile(kind)).relative_to(ROOT / "src")
     lines += [f"- Code: `src/{file}`", "", "## Settings", ""]

@@ -15,10 +15,14 @@ SETTINGS = {
     "d-sam": {"growth": 1},
     "epi-fcr": {"warmup": 2},
     "metareg": {"meta_share": 0.5},  # of two epochs one
+    "dfr": {"repeats": 2},
+    "jtt": {"upsampling": 5.0},
     "m-ada": {"interval": 0, "autoencoder_epochs": 1, "ascent_steps": 2},
 }
 # Further ways to use a method: name -> (method, settings).
 VARIANTS = {
+    "group-dro-groups": ("group-dro", {"groups": "class-domain"}),
+    "known-contexts-sampling": ("known-contexts", {"aim": "groups", "by": "sampling"}),
     "stablenet-paper": ("stablenet", {"preset": "paper"}),
     "stablenet-published": ("stablenet", {"preset": "published"}),
     "stablenet-batch": ("stablenet", {"solve": "batch"}),

@@ -4,14 +4,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from stablenet.algorithms import ALGORITHMS, ERM, Context, build_algorithm
+from stablenet.algorithms import ALGORITHMS, ERM, MARKS, Context, build_algorithm, explain_marks
 from stablenet.algorithms.erm import ERMSettings
+from stablenet.bench.paper_tables import Row
 from stablenet.cli.main import app
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.cases import METHODS
 
-NEEDY = [name for name in ALGORITHMS if ALGORITHMS[name].uses_domains]
+NEEDY = [name for name in ALGORITHMS if ALGORITHMS[name].uses_domains or ALGORITHMS[name].uses_groups]
 
 
 def make_context(domains, **changes):
@@ -29,9 +30,21 @@ def test_fewer_than_two_domains_are_refused(method, domains):
 
 def test_the_list_marks_them():
     output = CliRunner().invoke(app, ["list", "methods"]).output
-    assert "* learns from domain labels" in output
+    for sign, meaning in MARKS.items():
+        assert f"{sign} {meaning}" in " ".join(output.split())
     for name in ALGORITHMS:
-        assert (f" {name}* " in output) == (name in NEEDY), name
+        kind = ALGORITHMS[name]
+        shown = "*" * kind.uses_domains + "‡" * kind.uses_groups + "§" * kind.selects_by_groups
+        assert f" {name}{shown} " in output, name
+
+
+def test_groups_as_a_setting_make_an_oracle():
+    assert ALGORITHMS["group-dro"].marks({}) == "*"
+    assert ALGORITHMS["group-dro"].marks({"groups": "class-domain"}) == "‡§"
+    row = Row(id="dro", method="group-dro", parameters={"groups": "class-domain"})
+    assert row.marks == "‡§"
+    assert "oracle" in explain_marks(row.marks)
+    assert explain_marks("") == ""
 
 
 def test_domains_are_numbered_among_those_of_training():

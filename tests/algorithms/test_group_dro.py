@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from stablenet.algorithms import Context, build_algorithm
-from stablenet.algorithms.group_dro import mean_by_domain, start_weights, weigh_samples
+from stablenet.algorithms.group_dro import mean_by_group, start_weights, weigh_samples
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.test_methods import make, make_batch
@@ -15,7 +15,7 @@ from tests.algorithms.toys import fit, loss_and_gradient, toy_batch, toy_method
 
 
 def test_means_by_domain_by_hand():
-    means, count = mean_by_domain(torch.tensor([1.0, 3.0, 10.0]), torch.tensor([2, 2, 0]), 4)
+    means, count = mean_by_group(torch.tensor([1.0, 3.0, 10.0]), torch.tensor([2, 2, 0]), 4)
     assert means.tolist() == [10.0, 0.0, 2.0, 0.0]
     assert count.tolist() == [1, 0, 2, 0]
 
@@ -55,6 +55,22 @@ def test_evaluation_leaves_the_weights_alone():
     assert torch.equal(algorithm.log_q, before)
 
 
+def test_groups_of_class_and_domain_by_hand():
+    """One step: the weights of four groups in float64, by a walk over samples."""
+    algorithm = toy_method("group-dro", {"rate": 0.5, "groups": "class-domain"}, nn.Identity(), 2, domains=2).train()
+    rows = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.5, 2.0], [1.0, -1.0], [3.0, 0.0]])
+    batch = toy_batch(rows, torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 0, 0]))
+    output = algorithm.loss(batch)
+    losses = output.per_sample_loss.double().tolist()
+    members = {(0, 0): [0, 1], (0, 1): [2], (1, 0): [3, 4]}  # (1, 1) is not in the batch
+    grown = {g: math.exp(0.5 * sum(losses[i] for i in rows) / len(rows)) for g, rows in members.items()}
+    for g, rows in members.items():
+        for i in rows:
+            assert output.weights[i].item() == pytest.approx(5 * grown[g] / sum(grown.values()) / len(rows))
+    assert len(algorithm.log_q) == 4
+    assert algorithm.log_q.exp().sum().item() == pytest.approx(1)
+
+
 def test_equals_erm_at_rate_zero_on_balanced_domains():
     ours = make("group-dro")
     object.__setattr__(ours.settings, "rate", 0.0)
@@ -75,7 +91,7 @@ def worst_loss(rate):
     network = fit(toy_method("group-dro", {"rate": rate}, nn.Identity(), 1, domains=2), toy_batch(x, y, domain), 300)
     with torch.no_grad():
         losses = nn.functional.cross_entropy(network(x[:, :, None, None]), y, reduction="none")
-    return mean_by_domain(losses, domain, 2)[0].max().item()
+    return mean_by_group(losses, domain, 2)[0].max().item()
 
 
 def test_claim_the_worst_domain_gains():

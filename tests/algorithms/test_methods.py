@@ -84,6 +84,7 @@ def run_steps(algorithm, batches):
             assert not output.weights.requires_grad
         outputs.append(output)
     algorithm.end_epoch(0)
+    algorithm.refit(AllBatches(batches))
     return outputs
 
 

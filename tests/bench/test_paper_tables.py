@@ -113,7 +113,7 @@ def test_dashes_stand_where_no_run_can_be():
 
 
 def test_domain_labels_are_marked():
-    marked = {row.id for row in find_table("classic").rows if row.needs_domains}
+    marked = {row.id for row in find_table("classic").rows if row.marks == "*"}
     assert marked == {"d-sam", "epi-fcr", "far", "metareg"}
     assert [row.id for row in find_table("classic").rows if row.approximation] == ["far"]
 

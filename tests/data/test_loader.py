@@ -82,6 +82,37 @@ def test_balanced_batches_hold_equal_numbers_and_revisit_small_domains_late():
     assert not torch.equal(order.position, again)
 
 
+def test_samples_are_drawn_as_often_as_their_weights_say():
+    settings = BatchSettings(batch_size=7, seed=3)
+    weights = 1.0 + (DOMAIN == 5) * 9 - (DOMAIN == 2) * 1.0
+    expected = 70 * weights / weights.sum()
+    counts = []
+    for epoch in range(200):
+        order = order_epoch(DOMAIN, epoch, settings, weights)
+        counts.append(torch.bincount(order.position, minlength=70))
+        assert (counts[-1] >= expected.floor()).all()
+        assert (counts[-1] <= expected.ceil()).all()
+        for sample in range(70):
+            visits = order.visit[order.position == sample]
+            assert sorted(visits.tolist()) == list(range(len(visits)))  # so that augmentations differ
+    torch.testing.assert_close(torch.stack(counts).double().mean(0), expected.double(), atol=0.2, rtol=0)
+    first = order_epoch(DOMAIN, 0, settings, weights)
+    assert torch.equal(first.position, order_epoch(DOMAIN, 0, settings, weights).position)
+    assert first.position.diff().ne(0).float().mean() > 0.8  # neighbours differ: the order is mixed
+
+
+def test_equal_weights_draw_every_sample_once_and_none_draw_as_before():
+    settings = BatchSettings(batch_size=8)
+    assert order_epoch(DOMAIN, 0, settings, torch.ones(70)).position.sort().values.tolist() == list(range(70))
+    short = order_epoch(DOMAIN, 0, BatchSettings(batch_size=8, drop_last=True), torch.ones(70))
+    assert len(short.position) == 64 == len(short.position.unique())
+
+
+def test_weights_and_balanced_domains_exclude_each_other():
+    with pytest.raises(UserError, match=r"chooses how often samples are drawn: set train\.balance_domains=false"):
+        order_epoch(DOMAIN, 0, BatchSettings(batch_size=12, balance_domains=True), torch.ones(70))
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 @pytest.mark.parametrize("total", [64, 70, 65])
 def test_slices_of_all_processes_make_up_the_batch(world_size, total):

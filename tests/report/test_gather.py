@@ -91,6 +91,20 @@ def test_csv_tells_what_a_row_is(result):
     assert (rows[-1]["approximation"], rows[-1]["domain_labels"]) == ("", "no")
 
 
+def test_tables_say_who_needs_which_labels(result):
+    oracle = replace(result.rows[0], method="dfr")
+    shown = replace(result, rows=(oracle, *result.rows[1:]))
+    rows = list(csv.DictReader(StringIO(write_csv(shown))))
+    assert [(row["group_labels"], row["paper_selects_by_groups"]) for row in (rows[0], rows[-1])] == [
+        ("yes", "yes"),
+        ("no", "no"),
+    ]
+    assert f"{oracle.title}‡§ |" in write_markdown(shown)
+    assert "‡ an oracle" in write_markdown(shown)
+    assert "oracle" not in write_markdown(result)
+    assert r"$^\ddagger$$^\S$" in write_latex(shown)
+
+
 def test_latex_is_balanced_and_escaped(result):
     table = replace(result.table, title="50 % of a_b & c")
     text = write_latex(replace(result, table=table))

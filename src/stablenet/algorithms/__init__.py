@@ -3,7 +3,8 @@
 In reading order: `algorithm` (the interface between a method and the engine), `erm` (the simplest method) and
 `stablenet`. The methods it is compared with stand beside each other: `hsic`, `cnbb`, `mixup`, `focal`, `jigen`, `rsc`,
 `dg_mmld`, `m_ada` with its `autoencoder`; and those that learn from domain labels, `group_dro`, `irm`, `coral`,
-`d_sam`, `epi_fcr`, `metareg`, `far`.
+`d_sam`, `epi_fcr`, `metareg`, `far`. Against spurious correlations without group labels: `jtt` (on `two_stage`), `afr`
+(on `last_layer`), `ula`; and with them, as oracles, `dfr` (on `last_layer`) and `known_contexts`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stablenet.algorithms.algorithm import Algorithm, Context, EpochJudge, Judgement, StepOutput, Stepper, TrainingSet
+from stablenet.algorithms.afr import AFR
+from stablenet.algorithms.algorithm import (
+    DOMAINS,
+    GROUPS,
+    MARKS,
+    SELECTION,
+    Algorithm,
+    Context,
+    EpochJudge,
+    Judgement,
+    StepOutput,
+    Stepper,
+    TrainingSet,
+    explain_marks,
+)
 from stablenet.algorithms.cnbb import CNBB
 from stablenet.algorithms.coral import CORAL
 from stablenet.algorithms.d_sam import DSAM
+from stablenet.algorithms.dfr import DFR
 from stablenet.algorithms.dg_mmld import DGMMLD
 from stablenet.algorithms.epi_fcr import EpiFCR
 from stablenet.algorithms.erm import ERM
@@ -24,11 +40,14 @@ from stablenet.algorithms.group_dro import GroupDRO
 from stablenet.algorithms.hsic import HSIC
 from stablenet.algorithms.irm import IRM
 from stablenet.algorithms.jigen import JiGen
+from stablenet.algorithms.jtt import JTT
+from stablenet.algorithms.known_contexts import KnownContexts
 from stablenet.algorithms.m_ada import MADA
 from stablenet.algorithms.metareg import MetaReg
 from stablenet.algorithms.mixup import Mixup
 from stablenet.algorithms.rsc import RSC
 from stablenet.algorithms.stablenet import StableNet
+from stablenet.algorithms.ula import ULA
 from stablenet.errors import UserError
 from stablenet.models import Network, build_network
 from stablenet.registry import Registry
@@ -51,15 +70,22 @@ ALGORITHMS.add("d-sam", DSAM)
 ALGORITHMS.add("epi-fcr", EpiFCR)
 ALGORITHMS.add("metareg", MetaReg)
 ALGORITHMS.add("far", FAR)
+ALGORITHMS.add("jtt", JTT)
+ALGORITHMS.add("afr", AFR)
+ALGORITHMS.add("ula", ULA)
+ALGORITHMS.add("dfr", DFR)
+ALGORITHMS.add("known-contexts", KnownContexts)
 
 
 def build_algorithm(name: str, parameters: Mapping[str, Any], network: Network, context: Context) -> Algorithm[Any]:
     """A method around a network; its parameters are checked against its own settings."""
     kind = ALGORITHMS[name]
-    if kind.uses_domains and len(context.training_domains) < 2:
+    marks = kind.marks(parameters)
+    if (DOMAINS in marks or GROUPS in marks) and len(context.training_domains) < 2:
         raise UserError(
             f"{name} learns from domain labels, and the training samples come from {len(context.training_domains)} "
-            "domain: choose data with at least two, or a method without an asterisk in `stablenet list methods`"
+            f"domain: choose data with at least two, or a method without {DOMAINS} or {GROUPS} in `stablenet list "
+            "methods`"
         )
     return kind(network, read_settings(name, parameters), context)
 
@@ -90,10 +116,14 @@ def build_predictor(
 __all__ = [
     "ALGORITHMS",
     "DGMMLD",
+    "DOMAINS",
     "DSAM",
     "ERM",
+    "GROUPS",
     "MADA",
+    "MARKS",
     "RSC",
+    "SELECTION",
     "Algorithm",
     "Context",
     "EpiFCR",
@@ -107,5 +137,6 @@ __all__ = [
     "TrainingSet",
     "build_algorithm",
     "build_predictor",
+    "explain_marks",
     "read_settings",
 ]

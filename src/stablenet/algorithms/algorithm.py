@@ -18,6 +18,13 @@ from stablenet.values import read_fields
 from stablenet.weighting import distributed
 
 S = TypeVar("S")
+# The labels beyond the class that a method needs, marked wherever it is named (`Algorithm.marks`).
+DOMAINS, GROUPS, SELECTION = "*", "‡", "§"
+MARKS = {
+    DOMAINS: "learns from domain labels",
+    GROUPS: "an oracle: learns from group labels (class × domain)",
+    SELECTION: "its paper chose settings by group labels, which are not used here",
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ class EpochJudge:
     """
 
     def start(self, validation_set: TrainingSet) -> None:
-        """Called once, before the first epoch; the images are not trained on."""
+        """Called once, after `Algorithm.start_epoch` of the first epoch; the images are not trained on."""
 
     def weights(self) -> Tensor | None:
         """How much every row of the validation part counts where epochs are ranked, (n,); None counts all alike."""
@@ -140,8 +147,12 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     # is kept with exported models: it does not change what is computed.
     graphs: bool = True
     several_processes: ClassVar[bool] = True
-    # Whether it learns from domain labels, which most methods do without: marked by an asterisk wherever it is named.
+    # Whether it learns from domain labels, which most methods do without; see `marks`.
     uses_domains: ClassVar[bool] = False
+    # Whether it learns from group labels, pairs of class and domain: what could be reached if contexts were known.
+    uses_groups: ClassVar[bool] = False
+    # Whether its paper's figures rest on settings or epochs that were chosen by group labels of held-out samples.
+    selects_by_groups: ClassVar[bool] = False
     # Said wherever its figures are shown, where a method is not written from its full description; empty where it is.
     approximation: ClassVar[str] = ""
 
@@ -160,6 +171,11 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         """Settings from a config's `method.parameters`; a method of several strategies chooses among theirs."""
         settings: S = read_fields(cls.settings_type, parameters, "method.parameters")
         return settings
+
+    @classmethod
+    def marks(cls, parameters: Mapping[str, Any]) -> str:
+        """The signs of `MARKS` behind its name, given the `method.parameters`."""
+        return DOMAINS * cls.uses_domains + GROUPS * cls.uses_groups + SELECTION * cls.selects_by_groups
 
     @abstractmethod
     def loss(self, batch: Batch) -> StepOutput:
@@ -181,6 +197,21 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         Not the next `start_epoch`: what is measured and kept now includes it, and after the last epoch none follows.
         """
         return {}
+
+    def refit(self, training_set: TrainingSet) -> dict[str, float]:
+        """Called before the predictor is validated: fit what is fitted to the network as it stands, a last layer say.
+
+        After an epoch what it returns goes into the records. Whatever it changes must not enter the loss of later
+        steps, because how often it is called depends on how often the run validates.
+        """
+        return {}
+
+    def sampling_weights(self) -> Tensor | None:
+        """How often every training sample is drawn relative to the others, (num_samples,); None draws each once.
+
+        Asked for when an epoch starts or goes on, so it may change between epochs alone. An epoch keeps its length.
+        """
+        return None
 
     def judge_epochs(self) -> EpochJudge | None:
         """Who judges epochs beside plain source validation; asked when a run with a validation part starts or goes on.
@@ -281,6 +312,11 @@ class UsedWeights(nn.Module):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         unknown = {f"{prefix}weights": torch.ones_like(self.weights)}  # for states from before they were kept
         super()._load_from_state_dict({**unknown, **state_dict}, prefix, *args)
+
+
+def explain_marks(used: str) -> str:
+    """What the `MARKS` among these signs mean, in one line; empty where there are none."""
+    return "; ".join(f"{sign} {meaning}" for sign, meaning in MARKS.items() if sign in used)
 
 
 def classify(logits: Tensor, y: Tensor, offsets: Tensor | None = None) -> tuple[Tensor, Tensor]:

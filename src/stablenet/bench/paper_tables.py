@@ -99,11 +99,11 @@ class Row:
     quoted: tuple[str, ...] = ()
 
     @property
-    def needs_domains(self) -> bool:
-        """Whether the method learns from domain labels: the paper marks these with an asterisk."""
+    def marks(self) -> str:
+        """Which labels beyond the class the method needs, as signs (`stablenet.algorithms.MARKS`)."""
         from stablenet.algorithms import ALGORITHMS
 
-        return self.method in set(ALGORITHMS) and ALGORITHMS[self.method].uses_domains
+        return ALGORITHMS[self.method].marks(self.parameters) if self.method in set(ALGORITHMS) else ""
 
     @property
     def approximation(self) -> str:

@@ -39,10 +39,13 @@ def tabulate_tables() -> Grid:
 
 def tabulate_paper(table: PaperTable) -> Grid:
     """The paper's numbers: best in bold, second best underlined, quoted in italics."""
+    from stablenet.algorithms import explain_marks
+
     grid = _start(f"{table.title} (the paper's numbers)", table.columns)
     for row in table.rows:
         grid.add_row(_name(row), *(_show_number(table.number(row.id, column.id)) for column in table.columns))
-    grid.caption = "bold: best, underlined: second, italic: quoted by the paper, * learns from domain labels"
+    marks = explain_marks("".join(row.marks for row in table.rows))
+    grid.caption = "bold: best, underlined: second, italic: quoted by the paper" + (f"\n{marks}" if marks else "")
     return grid
 
 
@@ -158,7 +161,7 @@ def _start(title: str, columns: Sequence[TableColumn]) -> Grid:
 
 
 def _name(row: Row) -> str:
-    return row.title + ("*" if row.needs_domains else "") + ("\n(approximation)" if row.approximation else "")
+    return row.title + row.marks + ("\n(approximation)" if row.approximation else "")
 
 
 def _show_number(number: PaperNumber) -> str | Text:

@@ -61,14 +61,15 @@ def _tabulate_methods(match: str) -> Table:
 
     from rich.table import Table
 
-    from stablenet.algorithms import ALGORITHMS
+    from stablenet.algorithms import ALGORITHMS, MARKS, explain_marks
 
-    table = Table("method", "what", "parameters", title="methods", caption="* learns from domain labels")
+    table = Table("method", "what", "parameters", title="methods", caption=explain_marks("".join(MARKS)))
     for name in ALGORITHMS:
         if fnmatch(name, match):
             kind = ALGORITHMS[name]
-            shown = name + "*" * kind.uses_domains
-            table.add_row(shown, kind.title, ", ".join(field.name for field in fields(kind.settings_type)) or "–")
+            table.add_row(
+                name + kind.marks({}), kind.title, ", ".join(field.name for field in fields(kind.settings_type)) or "–"
+            )
     return table
 
 

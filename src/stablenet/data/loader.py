@@ -21,7 +21,7 @@ from stablenet.data.image_list import ComposedList
 from stablenet.data.manifest import Manifest
 from stablenet.data.store import PixelStore, take_rows
 from stablenet.errors import UserError
-from stablenet.randomness import combine
+from stablenet.randomness import combine, draw_uniform
 from stablenet.registry import unknown_name
 from stablenet.values import Count, check_fields
 
@@ -66,11 +66,18 @@ def count_batches(samples: int, settings: BatchSettings) -> int:
     return -(-samples // settings.batch_size)
 
 
-def order_epoch(domain: Tensor, epoch: int, settings: BatchSettings) -> Order:
-    """The order of an epoch over samples with the domains (n,)."""
+def order_epoch(domain: Tensor, epoch: int, settings: BatchSettings, weights: Tensor | None = None) -> Order:
+    """The order of an epoch over samples with the domains (n,).
+
+    weights: (n,) how often samples are drawn relative to each other; None draws each once.
+    """
     count = len(domain)
     if settings.balance_domains:
+        if weights is not None:
+            raise UserError("this method chooses how often samples are drawn: set train.balance_domains=false")
         return _balance(domain, epoch, settings)
+    if weights is not None:
+        return _resample(weights, epoch, settings)
     kept = min(count, count_batches(count, settings) * settings.batch_size)
     index = torch.arange(count)
     if settings.shuffle:
@@ -126,8 +133,21 @@ def _balance(domain: Tensor, epoch: int, settings: BatchSettings) -> Order:
     return Order(torch.stack(positions, 1).flatten(), torch.stack(visits, 1).flatten())
 
 
+def _resample(weights: Tensor, epoch: int, settings: BatchSettings) -> Order:
+    """Draw an epoch by weights (n,): every sample as often as expected, rounded up or down (systematic resampling)."""
+    total = min(len(weights), count_batches(len(weights), settings) * settings.batch_size)
+    sample = _shuffle(torch.arange(len(weights)), settings.seed, epoch)  # whom the rounding favours
+    edges = weights[sample].double().cumsum(0)
+    chance = draw_uniform(combine(settings.seed, epoch, _RESAMPLE).view(1), 1).double()
+    points = (torch.arange(total) + chance[0]) / total * edges[-1]
+    place = torch.searchsorted(edges, points, right=True).clamp(max=len(weights) - 1)
+    visit = torch.arange(total) - torch.searchsorted(place, place)  # places rise: a sample's visits are neighbours
+    mixed = combine(settings.seed, epoch, _RESAMPLE, torch.arange(total)).argsort(stable=True)
+    return Order(sample[place][mixed], visit[mixed])
+
+
 _PLACES = ("auto", "device", "stream")
-_AUGMENT = 1  # makes the random bits of the augmentation differ from those of the order
+_AUGMENT, _RESAMPLE = 1, 2  # make the random bits of augmentation and resampling differ from those of the order
 
 
 @dataclass(frozen=True)
@@ -251,9 +271,12 @@ class Loader:
         """Batches per epoch."""
         return count_batches(len(self.samples), self.settings)
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, starting at batch `start`; the same in every run."""
-        order = order_epoch(self.samples.domain, number, self.settings)
+    def epoch(self, number: int, start: int = 0, weights: Tensor | None = None) -> Iterator[Batch]:
+        """The batches of an epoch, starting at batch `start`; the same in every run.
+
+        weights: (size of the part,) how often samples are drawn relative to each other; None draws each once.
+        """
+        order = self._order(number, weights)
         key = combine(self.settings.seed, number, _AUGMENT, self.samples.index[order.position], order.visit).to(
             self.device
         )
@@ -274,12 +297,16 @@ class Loader:
         size = self.settings.batch_size
         return size if self.settings.balance_domains else min(size, len(self.samples) - batch * size)
 
-    def ids_of(self, number: int, batch: int) -> list[str]:
-        """Ids of the samples of batch `batch` (from 0) of epoch `number`, over all processes."""
+    def ids_of(self, number: int, batch: int, weights: Tensor | None = None) -> list[str]:
+        """Ids of the samples of batch `batch` (from 0) of epoch `number`, over all processes; weights as in `epoch`."""
         size = self.settings.batch_size
-        position = order_epoch(self.samples.domain, number, self.settings).position[batch * size : (batch + 1) * size]
+        position = self._order(number, weights).position[batch * size : (batch + 1) * size]
         ids = self.samples.pixels.ids
         return [ids[row] for row in self.samples.row[position].tolist()]
+
+    def _order(self, number: int, weights: Tensor | None) -> Order:
+        chosen = None if weights is None else weights.cpu()[self.samples.index]
+        return order_epoch(self.samples.domain, number, self.settings, chosen)
 
     def _choose_feed(self, place: str, prefetch: int) -> Feed:
         samples = self.samples

@@ -87,6 +87,10 @@ class Session:
         steps = self.config.train.epochs * len(self.training)
         return min(steps, self.config.train.max_steps or steps)
 
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The training batches of an epoch, drawn as the method asks, starting at batch `start`."""
+        return self.training.epoch(epoch, start, self.algorithm.sampling_weights())
+
 
 class UnaugmentedSet:
     """`TrainingSet` over the samples of a part, with the run's precision."""

@@ -86,7 +86,8 @@ class Averaging:
                 parameter.copy_(average)
         seed_generators(session.device, session.config.seed, session.fabric.global_rank, step)
         predictor = session.algorithm.predictor()
-        estimate_statistics(predictor, session.training.epoch(0), session.fabric)
+        estimate_statistics(predictor, session.batches(0), session.fabric)
+        session.algorithm.refit(session.training_set)
         span = {"first_step": mean.first, "last_step": mean.last, "converged": self._window.kept is not None}
         return predictor.eval(), span
 

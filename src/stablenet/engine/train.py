@@ -161,11 +161,11 @@ class Training:
         session.stepping.start_epoch()
         if position.batch == 0:
             self._totals.clear()
+            self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
             if position.epoch == 0 and self._judge is not None and session.validation_set is not None:
                 self._judge.start(session.validation_set)
-            self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
         self._timing.start_epoch(position.step)
-        for batch in session.training.epoch(position.epoch, position.batch):
+        for batch in session.batches(position.epoch, position.batch):
             self._run_step(batch)
             if position.step == session.total_steps:
                 break
@@ -204,6 +204,7 @@ class Training:
     def _judge_average(self, averaging: Averaging) -> None:
         self._check_finite()
         share_buffers(self._session)
+        self._session.algorithm.refit(self._session.training_set)
         assert self._session.validation is not None
         figures = self._evaluate(self._session.validation, self._session.algorithm.validator)
         self._record(averaging.judge(self._position.epoch + 1, figures["loss"]))
@@ -215,6 +216,7 @@ class Training:
         if position.step == session.total_steps:
             self._keep_weights()
         self._record_solve(session.algorithm.end_epoch(position.epoch))
+        self._record_solve(session.algorithm.refit(session.training_set))
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
         self._timing.end_epoch(position.epoch, position.step)
@@ -329,7 +331,8 @@ class Training:
     def _name_batch(self, step: int) -> NonFiniteLoss:
         position = self._position
         batch = position.batch - (position.step - step)  # from 1; the check is always within the epoch
-        ids = self._session.training.ids_of(position.epoch, batch - 1)
+        weights = self._session.algorithm.sampling_weights()
+        ids = self._session.training.ids_of(position.epoch, batch - 1, weights)
         saved = position.epoch > 0 or self._session.folder.checkpoint.exists()  # the writer may not be done yet
         return name_batch(step, position.epoch + 1, batch, ids, saved)
 

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from stablenet.algorithms import DOMAINS, GROUPS, SELECTION, explain_marks
 from stablenet.bench import (
     BenchResult,
     PaperNumber,
@@ -142,8 +143,8 @@ def name_column(column: TableColumn) -> str:
 
 
 def name_row(row: Row) -> str:
-    """* for domain labels; what only approximates its method says so."""
-    name = f"{row.title}*" if row.needs_domains else row.title
+    """With the marks of labels it needs; what only approximates its method says so."""
+    name = row.title + row.marks
     return f"{name} (approximation)" if row.approximation else name
 
 
@@ -224,7 +225,14 @@ def _tex_cell(cell: ResultCell, rank: int, counted: bool) -> str:
 def _tex(text: str, ready: bool = False) -> str:
     """ready: LaTeX already, but for its signs."""
     text = text if ready else text.translate(_LATEX)
-    return text.replace("−", "$-$").replace("±", r"$\pm$").replace("–", "--").replace(QUOTED, r"$^\circ$")
+    return (
+        text.replace("−", "$-$")
+        .replace("±", r"$\pm$")
+        .replace("–", "--")
+        .replace(QUOTED, r"$^\circ$")
+        .replace(GROUPS, r"$^\ddagger$")
+        .replace(SELECTION, r"$^\S$")
+    )
 
 
 def write_csv(result: BenchResult) -> str:
@@ -244,7 +252,9 @@ def _describe(result: BenchResult, row: Row, column: TableColumn) -> dict[str, A
         "table": result.table.name,
         "row": row.id,
         "method": row.method,
-        "domain_labels": "yes" if row.needs_domains else "no",
+        "domain_labels": "yes" if DOMAINS in row.marks else "no",
+        "group_labels": "yes" if GROUPS in row.marks else "no",
+        "paper_selects_by_groups": "yes" if SELECTION in row.marks else "no",
         "approximation": row.approximation,
         "column": column.id,
         "group": column.group,
@@ -289,6 +299,7 @@ def _explain(result: BenchResult) -> str:
     told = f"Accuracy in %, mean ± sample standard deviation over {write_seeds(cells)}"
     told += " (how many in brackets)" if differ_in_seeds(cells) else ""
     told += f"; epoch chosen by {result.rule}"
-    told += "; * learns from domain labels" if any(row.needs_domains for row in shown_rows(result)) else ""
+    marks = explain_marks("".join(row.marks for row in shown_rows(result)))
+    told += f"; {marks}" if marks else ""
     quoted = any(cell.paper.status == "quoted" for cell in cells)
     return told + (f"; {QUOTED} the paper quotes this number from elsewhere" if quoted else "")

@@ -13,6 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from stablenet._version import __version__
+from stablenet.algorithms import explain_marks
 from stablenet.bench import BenchResult, ResultCell, Row, RunRef, TableColumn
 from stablenet.bench.cells import flatten
 from stablenet.bench.collect import FoundRun
@@ -222,7 +223,7 @@ class ShownTable:
     files: tuple[tuple[str, str], ...]
     empty: bool
     unfinished: int
-    marked: bool
+    marks: str
     quoted: bool
     reference: str
 
@@ -279,7 +280,7 @@ def _show_table(number: int, result: BenchResult, reader: CurveReader) -> ShownT
         files=tuple((ending, _inline(write(result))) for ending, write in FORMATS.items()),
         empty=not has_runs(result),
         unfinished=len({ref.path for cell in cells for ref in cell.unfinished}),
-        marked=any(row.row.needs_domains for row in shown),
+        marks=explain_marks("".join(row.row.marks for row in shown)),
         quoted=any(cell.paper.status == "quoted" for cell in cells),
         reference=next((row.title for row in rows if row.id == result.reference), ""),
     )

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from stablenet.algorithms import ALGORITHMS, Context, build_algorithm
+from stablenet.algorithms.known_contexts import balance, balance_groups, make_independent
 from stablenet.data.loader import Batch
 from stablenet.models import build_network
 
@@ -18,13 +19,10 @@ class Samples:
             yield Batch(torch.zeros(len(rows), 3, 4, 4), self.y[rows], self.domain[rows], rows)
 
 
-pytestmark = pytest.mark.usefixtures("own_methods")
 SAMPLES = Samples([0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 2, 0])
 
 
 def build_known_contexts(**parameters):
-    import benchmarks.known_contexts  # noqa: F401  (registers the method)
-
     context = Context(
         num_classes=2, num_domains=3, num_samples=8, epochs=4, seed=0, training_domains=(0, 1, 2), num_validation=8
     )
@@ -33,15 +31,11 @@ def build_known_contexts(**parameters):
 
 
 def test_every_context_of_a_class_has_the_same_total():
-    from benchmarks.known_contexts import balance
-
     weights = balance(SAMPLES.y, SAMPLES.domain)
     torch.testing.assert_close(weights, torch.tensor([2 / 3, 2 / 3, 2 / 3, 2, 2 / 3, 2 / 3, 4 / 3, 4 / 3]))
 
 
 def test_context_and_label_become_independent_where_both_classes_have_all_contexts():
-    from benchmarks.known_contexts import make_independent
-
     y = torch.tensor([0] * 60 + [1] * 60)
     context = torch.tensor([0] * 50 + [1] * 10 + [0] * 10 + [1] * 50)
     weights = make_independent(y, context, penalty=1e-5)
@@ -51,8 +45,6 @@ def test_context_and_label_become_independent_where_both_classes_have_all_contex
 
 
 def test_a_context_that_all_classes_have_carries_independence():
-    from benchmarks.known_contexts import make_independent
-
     y = torch.tensor([0] * 60 + [1] * 60)
     context = torch.tensor([0] * 40 + [1] * 20 + [2] * 40 + [1] * 20)  # only context 1 is in both
     weights = make_independent(y, context, penalty=1e-5)
@@ -61,8 +53,6 @@ def test_a_context_that_all_classes_have_carries_independence():
 
 @pytest.mark.parametrize("aim", ["balance", "independence"])
 def test_the_aim_chooses_the_weights(aim):
-    from benchmarks.known_contexts import balance, make_independent
-
     algorithm = build_known_contexts(aim=aim, penalty=0.01)
     algorithm.start_epoch(0, SAMPLES)
     judge = algorithm.judge_epochs()
@@ -89,7 +79,21 @@ def test_weights_grow_from_ones_to_balance():
     torch.testing.assert_close(found[2], balanced)
 
 
-def test_it_is_marked_as_one_that_learns_from_domains():
-    import benchmarks.known_contexts  # noqa: F401
+def test_every_group_has_the_same_total():
+    weights = balance_groups(SAMPLES.y, SAMPLES.domain)
+    groups = [(0, 0), (0, 1), (1, 1), (1, 2), (1, 0)]
+    totals = [float(weights[(SAMPLES.y == y) & (SAMPLES.domain == k)].sum()) for y, k in groups]
+    assert totals == pytest.approx([8 / 5] * 5)
 
-    assert ALGORITHMS["known-contexts"].uses_domains
+
+def test_sampling_draws_by_the_weights_and_leaves_the_loss_plain():
+    algorithm = build_known_contexts(aim="groups", by="sampling")
+    algorithm.start_epoch(0, SAMPLES)
+    torch.testing.assert_close(algorithm.sampling_weights(), balance_groups(SAMPLES.y, SAMPLES.domain))
+    torch.testing.assert_close(algorithm.sample_columns()["weight"], algorithm.sampling_weights())
+    assert algorithm.loss(next(SAMPLES.batches())).weights is None
+    assert build_known_contexts(aim="groups").sampling_weights() is None
+
+
+def test_it_is_marked_as_an_oracle():
+    assert ALGORITHMS["known-contexts"].marks({}) == "‡"
