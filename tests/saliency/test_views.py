@@ -92,5 +92,5 @@ def test_the_command_writes_a_page_and_numbers(runs, tmp_path):
 
 def test_the_commands_mistakes(runs, other, tmp_path):
     assert isinstance(call(runs[0].path, other.path).exception, UserError)
-    assert "go with --images" in str(call(runs[0].path, "--masks", tmp_path).exception)
+    assert "--masks needs --images" in str(call(runs[0].path, "--masks", tmp_path).exception)
     assert "nothing" in str(call(runs[0].path, "--part", "nothing").exception)

@@ -1,8 +1,8 @@
 """The weighting in training loops of others: a criterion for batches, one for the whole set, and small adapters.
 
 In reading order: `criterion` (weights of each batch), `dataset_criterion` (weights and offsets of the whole training
-set), `taps` (features from inside a model, by forward hooks), and the adapters `lightning` and `domainbed`. The two
-adapters are imported by their module's name: each needs its framework or more than torch.
+set), and the adapters `lightning` and `domainbed`. The two adapters are imported by their module's name: each needs
+its framework or more than torch.
 """
 
 from stablenet.integrations.criterion import LOSSES, PerSampleLoss, StableCriterion

@@ -1,6 +1,7 @@
 """What the HTML pages share: SVG charts that follow light and dark mode, embedded images, one style.
 
-In reading order: `svg` (charts) and `write` (from a template and values to a page in one file).
+In reading order: `svg` (axes, ticks and drawings), `plots` (the charts of all pages) and `write` (from a template and
+values to a page in one file).
 """
 
 from stablenet.files import write_text
