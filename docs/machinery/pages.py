@@ -63,7 +63,19 @@ def tabulate_recipes() -> Iterator[str]:
         yield f"| `{name}` | {escape(recipe.title)} |"
 
 
-GENERATED = {"presets": tabulate_presets, "recipes": tabulate_recipes}
+def tabulate_paper() -> Iterator[str]:
+    """What the paper shows: commands, needs, hours, what has been measured."""
+    from stablenet.bench.paper_list import list_items
+
+    yield "| | what | commands | needs | GPU hours | measured here |"
+    yield "|---|---|---|---|---:|---|"
+    for item in list_items():
+        commands = "<br>".join(f"`{command}`" for command in item.commands)
+        hours = "" if item.hours is None else f"{item.hours:.1f}"
+        yield f"| {item.name} | {escape(item.what)} | {commands} | {', '.join(item.needs)} | {hours} | {item.state} |"
+
+
+GENERATED = {"presets": tabulate_presets, "recipes": tabulate_recipes, "paper": tabulate_paper}
 
 
 def list_methods() -> str:

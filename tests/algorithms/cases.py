@@ -17,7 +17,7 @@ SETTINGS = {
     "metareg": {"meta_share": 0.5},  # of two epochs one
     "dfr": {"repeats": 2},
     "jtt": {"upsampling": 5.0},
-    "m-ada": {"interval": 0, "autoencoder_epochs": 1, "ascent_steps": 2},
+    "m-ada": {"interval": 2, "autoencoder_epochs": 1, "ascent_steps": 2},  # one is due where a run is stopped
 }
 # Further ways to use a method: name -> (method, settings).
 VARIANTS = {

@@ -69,17 +69,17 @@ def test_images_do_not_know_with_whom_they_ascend(monkeypatch):
         monkeypatch.setattr(m_ada, "LEAST_AT_ONCE", at_once)
         monkeypatch.setattr(m_ada, "NUMBERS_AT_ONCE", 0)
         algorithm = build(50, domains=1, interval=0, **QUICK)
-        algorithm.start_epoch(0, InTwoBatches(data))
+        algorithm.start_step(0, InTwoBatches(data))
         found.append(algorithm.pool.images)
     torch.testing.assert_close(found[0], found[1], atol=2e-3, rtol=1e-3)  # kept in half precision
 
 
 def train(algorithm, data, epochs):
-    """Batches of 32; what the epochs' starts told."""
+    """Batches of 32; what the steps' starts told."""
     steps, told = Steps(algorithm), []
-    for epoch in range(epochs):
-        told.append(algorithm.start_epoch(epoch, InTwoBatches(data)))
+    for _ in range(epochs):
         for rows in torch.randperm(len(data.y)).split(32):
+            told.append(algorithm.start_step(len(told), InTwoBatches(data)))
             algorithm.step(take(data, rows), steps)
     return told
 
@@ -99,7 +99,7 @@ def test_second_order_gradient_against_finite_differences():
     generator = torch.Generator().manual_seed(0)
     x, augmented = (torch.randn(6, 3, 2, 2, generator=generator) for _ in range(2))
     y = torch.tensor([0, 1, 1, 0, 1, 0])
-    algorithm.pool.add(augmented, y.flip(0), 0)
+    algorithm.pool.add(augmented, y.flip(0))
     drawn, labels = algorithm.pool.draw(6, 0, algorithm.steps)
     weights = [p.detach().double() for p in algorithm.network.parameters()]
 
@@ -130,12 +130,12 @@ def test_without_domains_it_is_erm():
     erm.network.load_state_dict(ours.network.state_dict())
     for one, other in zip(loss_and_gradient(ours, make_batch()), loss_and_gradient(erm, make_batch()), strict=True):
         assert torch.equal(one, other)
-    assert build(64, domains=0, interval=0).start_epoch(0, None) == {}
+    assert build(64, domains=0, interval=0).start_step(0, None) == {}
 
 
 def test_every_parameter_of_the_network_learns():
     algorithm, data = build(32, interval=0, **QUICK), cue(32, 0, 0.1)
-    algorithm.start_epoch(0, InTwoBatches(data))
+    algorithm.start_step(0, InTwoBatches(data))
     output = algorithm.loss(data)
     output.per_sample_loss.mean().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in algorithm.network.parameters())
@@ -144,10 +144,10 @@ def test_every_parameter_of_the_network_learns():
 
 
 def test_domains_are_made_in_time_and_in_size():
-    """64 samples are two steps an epoch; with an interval of 3 a domain is due after 3, 6 and 9 steps."""
+    """As published, also inside an epoch: with an interval of 3 before the third, sixth and ninth step."""
     algorithm = build(64, interval=3, **QUICK)
     told = train(algorithm, cue(64, 0, 0.1), 8)
-    assert [epoch for epoch, found in enumerate(told) if found] == [2, 3, 5]
+    assert [step + 1 for step, found in enumerate(told) if found] == [3, 6, 9]
     assert [found["augmented_images"] for found in told if found] == [64, 32, 21]
     assert algorithm.pool.domain.bincount().tolist() == [64, 32, 21]
     assert int(algorithm.steps) == 16
@@ -158,7 +158,7 @@ def test_making_a_domain_leaves_the_network_as_it_was():
     """In evaluation mode: no statistics move, no gradient is left behind."""
     algorithm = make("m-ada").train()
     before = {name: value.clone() for name, value in algorithm.network.state_dict().items()}
-    assert algorithm.start_epoch(0, InTwoBatches(make_batch()))["pixel_change"] > 0
+    assert algorithm.start_step(1, InTwoBatches(make_batch()))["pixel_change"] > 0
     assert all(torch.equal(value, before[name]) for name, value in algorithm.network.state_dict().items())
     assert all(p.grad is None for p in algorithm.parameters())
     assert algorithm.network.training
@@ -174,11 +174,11 @@ def test_first_domain_starts_from_the_source_with_its_labels():
     """Ascent of no length leaves every source image as it was; later domains come from both, in shares."""
     data = cue(64, 0, 0.1)
     algorithm = build(64, interval=0, **{**QUICK, "ascent_rate": 0.0})
-    algorithm.start_epoch(0, InTwoBatches(data))
+    algorithm.start_step(0, InTwoBatches(data))
     torch.testing.assert_close(algorithm.pool.images.float(), data.x, rtol=0, atol=2e-3)  # half precision
     assert torch.equal(algorithm.pool.labels, data.y)
     algorithm.pool.images += 100  # to be known again
-    algorithm.start_epoch(1, InTwoBatches(data))
+    algorithm.start_step(1, InTwoBatches(data))
     second = algorithm.pool.images[algorithm.pool.domain == 1].float()
     assert (second.mean((1, 2, 3)) > 50).sum() == 16
     assert len(second) == 32
@@ -193,8 +193,8 @@ def test_autoencoder_sees_the_latest_domain(monkeypatch):
 
     monkeypatch.setattr("stablenet.algorithms.m_ada.fit_autoencoder", remember)
     data, algorithm = cue(64, 0, 0.1), build(64, interval=0, **QUICK)
-    for epoch in range(3):
-        algorithm.start_epoch(epoch, InTwoBatches(data))
+    for step in range(3):
+        algorithm.start_step(step, InTwoBatches(data))
     torch.testing.assert_close(seen[0], shrink(algorithm.scale.to_unit(data.x), 4))
     for domain in range(2):
         latest = algorithm.pool.images[algorithm.pool.domain == domain].float()
@@ -224,9 +224,17 @@ def test_rows_are_chosen_by_index():
     assert choose_rows(3, 9, torch.Generator()).all()
 
 
+def test_a_restored_pool_knows_its_domains():
+    pool, again = AugmentedPool(), AugmentedPool()
+    for _ in range(2):
+        pool.add(torch.zeros(3, 3, 2, 2), torch.zeros(3, dtype=torch.int64))
+    again.load_state_dict(pool.state_dict())
+    assert (again.domains, AugmentedPool().domains) == (2, 0)
+
+
 def test_draws_reach_every_image_and_depend_on_the_step():
     pool = AugmentedPool()
-    pool.add(torch.arange(10.0).view(10, 1, 1, 1).expand(10, 3, 2, 2), torch.arange(10), 0)
+    pool.add(torch.arange(10.0).view(10, 1, 1, 1).expand(10, 3, 2, 2), torch.arange(10))
     draws = [pool.draw(8, 0, torch.tensor(step)) for step in range(40)]
     assert all(torch.equal(images[:, 0, 0, 0], labels.float()) for images, labels in draws)
     counts = torch.cat([labels for _, labels in draws]).bincount(minlength=10)
@@ -238,7 +246,7 @@ def test_draws_reach_every_image_and_depend_on_the_step():
 
 def score(data, seed, **parameters):
     """Accuracy with the tint as in training, and reversed."""
-    algorithm = build(128, seed=seed, interval=8, autoencoder_epochs=1, inner_rate=0.01, copy_size=8, **parameters)
+    algorithm = build(128, seed=seed, interval=10, autoencoder_epochs=1, inner_rate=0.01, copy_size=8, **parameters)
     train(algorithm, data, 16)
     network = algorithm.eval().network
     with torch.no_grad():

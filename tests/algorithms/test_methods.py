@@ -74,7 +74,8 @@ def run_steps(algorithm, batches):
     """An epoch of the batches; what each step gave, after looking at its form."""
     stepper, outputs = PlainStepper(algorithm), []
     algorithm.start_epoch(0, AllBatches(batches))
-    for batch in batches:
+    for number, batch in enumerate(batches):
+        algorithm.start_step(number, AllBatches(batches))
         output = algorithm.step(batch, stepper)
         assert output.per_sample_loss.shape == (len(batch.y),)
         assert torch.isfinite(output.per_sample_loss).all()

@@ -19,7 +19,11 @@ WRONG_SECOND = {
     ("unbalanced-5", "vlcs-pascal"),
     ("mnist-m", "random"),
 }
-WRONG_AVERAGE = {("classic", "dg-mmld", "pacs-average"), ("classic", "stablenet", "pacs-average")}
+WRONG_AVERAGE = {
+    (table, row, column)
+    for row in ("dg-mmld", "stablenet")
+    for table, column in (("classic", "pacs-average"), ("paper-resnet50", "classic-pacs-average"))
+}
 
 
 def test_every_table_of_the_paper_is_there():
@@ -115,7 +119,55 @@ def test_dashes_stand_where_no_run_can_be():
 def test_domain_labels_are_marked():
     marked = {row.id for row in find_table("classic").rows if row.marks == "*"}
     assert marked == {"d-sam", "epi-fcr", "far", "metareg"}
-    assert [row.id for row in find_table("classic").rows if row.approximation] == ["far"]
+    assert [row.id for row in find_table("classic").rows if row.approximation] == ["far", "metareg"]
+
+
+def test_stablenet_n_is_the_original():
+    """Five functions, as `paper` has; StableNet-L has none."""
+    rows = {row.id: list_recipes()[row.recipe].values for row in find_table("ablation-linear").rows}
+    functions = {name: values["method"]["parameters"]["overrides"] for name, values in rows.items() if name != "erm"}
+    assert functions == {"stablenet-n": {"num_functions": 5}, "stablenet-l": {"num_functions": 0}}
+
+
+def test_a_table_of_several_has_their_numbers_and_rows():
+    joined = find_table("paper-resnet50")
+    for table, column in (("classic", "pacs-average"), ("unbalanced-3", "pacs-photo"), ("flexible-2", "pacs-overall")):
+        for row in find_table(table).rows:
+            assert joined.number(row.id, f"{table}-{column}") == find_table(table).number(row.id, column)
+    assert joined.number("far", "unbalanced-5-pacs-photo").status == "none"
+    assert {row.id for row in joined.rows} >= {"focal", "d-sam", "epi-fcr", "far", "metareg", "m-ada"}
+    assert not any(row.extra for row in joined.rows)
+    assert joined.find_column("classic-pacs-average").mean_of[0] == "classic-pacs-art_painting"
+    assert not any("vlcs" in column.id for column in joined.columns)
+    stablenet = next(row for row in joined.rows if row.id == "stablenet")
+    assert stablenet.parameters == {"preset": "paper"}, "rows of the parts keep what is not replaced"
+
+
+def test_other_recipes_take_the_place_of_nicos():
+    for data, plain in (("mnistm", "mnistm-dr0.9"), ("pacs", "pacs-unbalanced-flexible-5")):
+        for name in ("fourier", "linear", "memory"):
+            table, original = find_table(f"ablation-{name}-{data}"), find_table(f"ablation-{name}")
+            assert [column.id for column in table.columns] == [column.id for column in original.columns]
+            recipes = {column.recipe for column in table.columns} | {row.recipe for row in table.rows if row.recipe}
+            assert recipes <= set(list_recipes())
+            assert not any("nico" in recipe for recipe in recipes)
+            assert next(row.recipe for row in table.rows if row.id == "erm") == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[part]]\ntable = "clasic"', "did you mean 'classic'"),
+        ('[[part]]\ntable = "classic"\ngroups = ["PAX"]', "no columns in PAX"),
+        ('part = "classic"', r"written as \[\[part\]\]"),
+        ('[[part]]\ntable = "classic"\n[[row]]\nid = "new"', "the row 'new' has no method"),
+        ('[[part]]\ntable = "classic"\n[[column]]\nid = "a"\nrecipe = "pacs-flexible"', "both"),
+    ],
+)
+def test_mistakes_in_parts_are_named(tmp_path, text, message):
+    (tmp_path / "joined.toml").write_text(f'title = "t"\n{text}\n' if not text.startswith("part") else f"{text}\n")
+    with pytest.raises(UserError, match=message):
+        find_table(str(tmp_path / "joined.toml"))
 
 
 def test_an_own_table(tmp_path):

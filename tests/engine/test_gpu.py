@@ -57,7 +57,8 @@ def test_graphs_change_nothing(tmp_path, method):
     eager, graphed = (gpu_run(tmp_path / str(g), method, *settings, graphs=g) for g in (False, True))
     assert session_of(graphed)["cuda_graphs"] == ("step" if method in WHOLE else "passes")
     assert session_of(eager)["cuda_graphs"] == "none"
-    assert replayed_steps(graphed) == ([6, 6, 6] if method in WHOLE else [0, 0, 0])
+    first = 4 if method == "m-ada" else 6  # three domains are made before the first three steps
+    assert replayed_steps(graphed) == ([first, 6, 6] if method in WHOLE else [0, 0, 0])
     assert losses(graphed) == pytest.approx(losses(eager), rel=2e-2)
     assert losses(graphed)[0] == pytest.approx(losses(eager)[0], rel=1e-4)
     mine, theirs = graphed.load_model("last").state_dict(), eager.load_model("last").state_dict()

@@ -140,6 +140,16 @@ def test_wrong_parameters_and_taps_are_named():
         build_network("paper-cnn", 3, pretrained="imagenet")
 
 
+def test_a_classifier_may_start_small_and_without_bias():
+    """Xavier with gain 0.1: uniform within 0.1·√(6/(16 + 4))."""
+    heads = {how: build_network("paper-cnn", 4, head=how).head for how in ("default", "xavier-0.1")}
+    assert heads["default"].bias.abs().max() > 0
+    assert not heads["xavier-0.1"].bias.any()
+    assert 0.04 < heads["xavier-0.1"].weight.abs().max() <= 0.1 * (6 / 20) ** 0.5
+    with pytest.raises(UserError, match=r"did you mean 'xavier-0\.1'"):
+        build_network("paper-cnn", 4, head="xavier-0.2")
+
+
 def test_listing_by_wildcard():
     assert list_backbones("resnet1*") == ["resnet101", "resnet152", "resnet18"]
     assert "timm/vit_tiny_patch16_224" in list_backbones("timm/vit_tiny*", timm=True)
@@ -187,6 +197,52 @@ class TestWeightsFromFile:
             build_network("resnet50", 3, pretrained=str(tmp_path / "w.safetensors"))
         with pytest.raises(UserError, match="no weights at"):
             build_network("resnet18", 3, pretrained="nowhere.safetensors", root=tmp_path)
+
+
+class TestPublishedStateDicts:
+    """As torchvision publishes them: a .pth file whose name ends in the beginning of its hash."""
+
+    def save(self, folder, state, name="resnet18-{}.pth"):
+        from stablenet.files import hash_file
+
+        torch.save(state, folder / "made")
+        path = folder / name.format(hash_file(folder / "made")[:8])
+        (folder / "made").rename(path)
+        return path
+
+    def test_a_local_file_is_taken(self, tmp_path):
+        old = build("resnet18")
+        path = self.save(tmp_path, {**old.body.state_dict(), "fc.weight": torch.zeros(1000, 512)})
+        network = build_network("resnet18", 5, pretrained=path.name, root=tmp_path)
+        torch.testing.assert_close(network.body.layer3[0].conv1.weight, old.body.layer3[0].conv1.weight)
+
+    def test_wrong_contents_are_named_with_their_hash(self, tmp_path):
+        path = self.save(tmp_path, build("resnet18").body.state_dict())
+        with pytest.raises(UserError, match=r"\(SHA-256 [0-9a-f]{16}…\) do not fit the backbone"):
+            build_network("resnet34", 5, pretrained=str(path))
+        other = path.rename(tmp_path / "resnet18-00000000.pth")
+        with pytest.raises(UserError, match=r"SHA-256 begins with [0-9a-f]{8}, expected 00000000; download"):
+            build_network("resnet18", 5, pretrained=str(other))
+
+    def test_what_is_no_state_dict_is_refused_without_running_it(self, tmp_path):
+        with pytest.raises(UserError, match="expected a state dict"):
+            build_network("resnet18", 5, pretrained=str(self.save(tmp_path, build("resnet18"), "whole.pth")))
+        with pytest.raises(UserError, match="hold no state dict"):
+            build_network("resnet18", 5, pretrained=str(self.save(tmp_path, [1, 2], "list.pth")))
+
+    def test_without_a_network_it_says_where_from_and_where_to(self, monkeypatch, tmp_path):
+        from urllib.error import URLError
+
+        def fail(*arguments, **options):
+            raise URLError("no network")
+
+        monkeypatch.setattr("torch.hub.download_url_to_file", fail)
+        monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+        with pytest.raises(UserError) as caught:
+            build_network("resnet18", 5, pretrained="imagenet")
+        told = str(caught.value)
+        assert "https://download.pytorch.org/models/resnet18-f37072fd.pth elsewhere" in told
+        assert str(tmp_path / "checkpoints" / "resnet18-f37072fd.pth") in told
 
 
 @pytest.mark.slow

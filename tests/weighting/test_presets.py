@@ -188,3 +188,23 @@ def test_keywords_override_the_preset():
 def test_wrong_settings_are_answered(overrides, message):
     with pytest.raises(UserError, match=message):
         StableWeighting(**overrides)(torch.randn(8, 3), labels=torch.arange(8) % 2)
+
+
+def test_the_literal_form_of_the_paper_puts_all_weight_on_one_sample():
+    """What docs/presets.md says of many features: without retreat and floor, the last iterate is a single sample."""
+    z = torch.rand(64, 256, generator=torch.Generator().manual_seed(0)).exp()
+    preset, literal = StableWeighting("paper"), StableWeighting("paper", on_rise="go-on", keep="last", min_ess=0.0)
+    kept = StableWeighting("paper", on_rise="go-on")
+    assert literal(z).max() > 60
+    assert preset(z).max() < 1.5
+    assert preset.diagnostics["dependence_after"] < preset.diagnostics["dependence_before"]
+    kept(z)
+    assert kept.diagnostics["kept_step"] == 0
+
+
+def test_rows_of_the_published_table_beyond_a_smaller_batch_stay_zero():
+    weighting = StableWeighting("published")
+    for seed in range(12):
+        weighting(torch.rand(48, 8, generator=torch.Generator().manual_seed(seed)))
+    assert weighting.memory.features[0, :48].abs().sum(1).all()
+    assert not weighting.memory.features[0, 48:].any()

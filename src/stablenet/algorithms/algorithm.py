@@ -141,7 +141,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     one_plain_pass: ClassVar[bool] = True
     # Whether a whole step is device work alone, with nothing that the host decides or counts, so that an epoch's steps
     # may be replayed as a CUDA graph; a module that counts is a `stablenet.replay.HostSide`. What changes between
-    # epochs is no matter. An instance may say it by its settings.
+    # epochs, or in a `start_step` that tells something, is no matter. An instance may say it by its settings.
     replayable: bool = False
     # Whether work of the method's own may be replayed as CUDA graphs; the engine says so. No part of `Context`, which
     # is kept with exported models: it does not change what is computed.
@@ -189,6 +189,14 @@ class Algorithm(nn.Module, ABC, Generic[S]):
 
     def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
         """Called before epoch `epoch` (from 0), also before the first; what it returns goes into the records."""
+        return {}
+
+    def start_step(self, step: int, training_set: TrainingSet) -> dict[str, float]:
+        """Called before step `step` of the run (from 0); what it returns goes into the records.
+
+        For work that is due at a count of steps, such as new data to train on. A resumed run calls it again for the
+        step it was stopped before, so what has been done already is known from the method's buffers.
+        """
         return {}
 
     def end_epoch(self, epoch: int) -> dict[str, float]:

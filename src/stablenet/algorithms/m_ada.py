@@ -34,6 +34,7 @@ class AugmentedPool(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.domains = 0  # how many are in it, on the host
         self.register_buffer("images", torch.empty(0, dtype=torch.float16))
         self.register_buffer("labels", torch.empty(0, dtype=torch.int64))
         self.register_buffer("domain", torch.empty(0, dtype=torch.int64))
@@ -41,12 +42,13 @@ class AugmentedPool(nn.Module):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def add(self, images: Tensor, labels: Tensor, domain: int) -> None:
+    def add(self, images: Tensor, labels: Tensor) -> None:
         """A new domain: images (b, 3, s, s), labels (b,)."""
         images = images.half()
         self.images = torch.cat([self.images, images]) if len(self) else images
         self.labels = torch.cat([self.labels, labels])
-        self.domain = torch.cat([self.domain, torch.full_like(labels, domain)])
+        self.domain = torch.cat([self.domain, torch.full_like(labels, self.domains)])
+        self.domains += 1
 
     def draw(self, number: int, seed: int, step: Tensor) -> tuple[Tensor, Tensor]:
         """`number` images of all domains with their labels, a function of the seed and the step (a scalar)."""
@@ -57,6 +59,7 @@ class AugmentedPool(nn.Module):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         adopt_saved_shapes(self, ("images", "labels", "domain"), state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
+        self.domains = int(self.domain[-1]) + 1 if len(self) else 0
 
 
 class PixelScale(nn.Module):
@@ -115,7 +118,8 @@ NUMBERS_AT_ONCE = 1024 * 3 * 28**2  # of small images as many as hold so many nu
 
 @dataclass(frozen=True, kw_only=True)
 class MADASettings:
-    """domains: augmented ones; 0 is plain cross-entropy.   interval: steps before the first and from one to the next.
+    """domains: augmented ones; 0 is plain cross-entropy.   interval: of the steps that a new domain comes before, the
+    first before step `interval`, counted from 1.
     ascent_steps, ascent_rate: on pixels, see `Ascent`.   relaxation: how much the autoencoder's reconstructions shall
     differ.   constraint: how much the features shall not.   inner_rate: of the inner step.
     autoencoder_epochs: for each augmented domain.   copy_size: side of the copy that the autoencoder sees.
@@ -157,8 +161,7 @@ class MADA(Algorithm[MADASettings]):
     1/k of it from the source. Until the first domain is made this is plain cross-entropy.
 
     Departures: V works on a copy of 32 × 32 pixels, which is all there is of the published digits but a blurred
-    view of larger images; the ascent's rate grows with the number of pixels. A domain is made before the first epoch
-    that starts `interval` or more steps after the one before was due, not inside an epoch. Images are scaled to
+    view of larger images; the ascent's rate grows with the number of pixels. Images are scaled to
     [0, 1] by the training set's own extremes of every channel, and the autoencoder's targets are clipped to it. The
     critic adds each code's own log density, where the published code adds that of a draw. Augmented images are kept
     in half precision, drawn with replacement, and not cropped or coloured further; batch normalisation, which the
@@ -192,15 +195,15 @@ class MADA(Algorithm[MADASettings]):
         return StepOutput((per_sample + augmented) / 2, None, diagnostics)
 
     def step(self, batch: Batch, stepper: Stepper) -> StepOutput:
-        """One plain update; the count of them says when the next domain is due, and what is drawn from the pool."""
+        """One plain update; the count of them says what is drawn from the pool."""
         output = super().step(batch, stepper)
         self.steps += 1
         return output
 
-    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
-        made = int(self.pool.domain[-1]) + 1 if len(self.pool) else 0
-        due = (made + 1) * self.settings.interval
-        if made == self.settings.domains or int(self.steps) < due:
+    def start_step(self, step: int, training_set: TrainingSet) -> dict[str, float]:
+        made = self.pool.domains
+        due = (made + 1) * self.settings.interval - 1
+        if made == self.settings.domains or step < due:
             return {}
         return self._make_domain(made, training_set)
 
@@ -225,7 +228,7 @@ class MADA(Algorithm[MADASettings]):
         chunks = zip(images.split(chunk), labels.split(chunk), strict=True)
         moved = torch.cat([ascend(x, y, self._look, autoencoder, self.settings.ascent) for x, y in chunks])
         self.network.train()
-        self.pool.add(self.scale.to_input(moved), labels, made)
+        self.pool.add(self.scale.to_input(moved), labels)
         change = (moved - images).square().mean().sqrt()
         return {"augmented_domain": made + 1.0, "augmented_images": float(len(labels)), "pixel_change": float(change)}
 

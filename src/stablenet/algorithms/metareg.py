@@ -53,6 +53,7 @@ class MetaReg(Algorithm[MetaRegSettings]):
 
     title = "a penalty on the classifier learned across domains, then a fresh pooled model under it"
     settings_type = MetaRegSettings
+    approximation = "MetaReg's rates, step counts and the steps it unrolls are not published: those here are our own"
     uses_domains = True
     one_plain_pass = False  # the first epochs train another network
     several_processes = False  # the unrolled steps want a whole batch

@@ -49,7 +49,8 @@ class RSC(Algorithm[RSCSettings]):
     After Huang et al., Self-Challenging Improves Cross-Domain Generalization, ECCV 2020, and its published code.
     Departures: a mask never takes all positions or channels, so maps of a single position lose channels or nothing;
     the losses of an image and of its mirror image are averaged into one; of several processes each chooses among its
-    own samples.
+    own samples. The published code, like JiGen's from which it grew, trains on 222 pixels; the recipes take 224, as for
+    the other methods.
     """
 
     title = "mutes the features the network relies on most"

@@ -24,6 +24,17 @@ A table is one TOML file; the paper's are in `stablenet/bench/paper`, users' own
     extra = true                 # not in the paper: run only if requested
     paper = ["**80.2**", "_79.9_", "-", ""]  # by column: best, second best, a dash, no number in the paper
     quoted = ["PACS"]            # groups whose numbers the paper quotes from elsewhere
+
+A table may also be made of the paper's, with their rows and printed numbers, other recipes and further settings:
+
+    [[part]]
+    table = "ablation-fourier"
+    groups = ["PACS"]            # only columns of these groups; by default all
+    group = "MNIST-M"            # how the part's columns are headed; the table's title where there are several parts
+    recipes = { "nico-ablation" = "mnistm-ablation" }    # beginnings of recipe names, and what takes their place
+    [[row]]                      # of several parts, a row is all rows with its id; fields given here replace theirs
+    id = "jigen"
+    settings = { data.image_size = 111 }
 """
 
 from __future__ import annotations
@@ -45,6 +56,7 @@ from stablenet.values import read_fields
 
 Status = Literal["printed", "quoted", "dash", "none"]
 Kind = Literal["table", "curve"]
+_FOLDER = files("stablenet.bench").joinpath("paper")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -155,12 +167,33 @@ class PaperTable:
         return self.paper.get((row, column), PaperNumber())
 
 
+@dataclass(frozen=True, kw_only=True)
+class JoinedTable:
+    """A table of the paper inside another one, see the module's docstring."""
+
+    table: str
+    groups: tuple[str, ...] = ()
+    group: str = ""
+    recipes: dict[str, str] = field(default_factory=dict)
+
+    def rename(self, recipe: str) -> str:
+        """The recipe that takes a recipe's place."""
+        for old, new in self.recipes.items():
+            if recipe.startswith(old):
+                return new + recipe.removeprefix(old)
+        return recipe
+
+
 @cache
 def list_tables() -> dict[str, PaperTable]:
     """The tables of the package, by name."""
-    folder = files("stablenet.bench").joinpath("paper")
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    return {name.removesuffix(".toml"): _parse(name, folder.joinpath(name).read_text("utf-8"), None) for name in names}
+    names = sorted(entry.name for entry in _FOLDER.iterdir() if entry.name.endswith(".toml"))
+    return {name: _read_packaged(name) for name in (name.removesuffix(".toml") for name in names)}
+
+
+@cache
+def _read_packaged(name: str) -> PaperTable:
+    return _parse(f"{name}.toml", _FOLDER.joinpath(f"{name}.toml").read_text("utf-8"), None)
 
 
 def find_table(name: str) -> PaperTable:
@@ -191,19 +224,64 @@ def _parse(name: str, text: str, path: Path | None) -> PaperTable:
 
 
 def _build_table(values: dict[str, Any], name: str, path: Path | None) -> PaperTable:
-    parts: dict[str, list[dict[str, Any]]] = {}
-    for part in ("column", "row"):
-        parts[part] = values.pop(part, [])
-        listed = isinstance(parts[part], list) and all(isinstance(item, dict) and "id" in item for item in parts[part])
-        if not parts[part] or not listed:
-            raise UserError(f"it needs at least one [[{part}]], each with an id")
-        _refuse_twins(part, [item["id"] for item in parts[part]])
-    columns = tuple(read_fields(TableColumn, {"title": item["id"], **item}, "column") for item in parts["column"])
-    rows = tuple(_read_row(item) for item in parts["row"])
+    joined = values.pop("part", None)
+    column_lines, row_lines = (_take_lines(values, line, needed=joined is None) for line in ("column", "row"))
+    header = read_fields(PaperTable, {"name": name, **values})
+    columns = tuple(read_fields(TableColumn, {"title": item["id"], **item}, "column") for item in column_lines)
+    if joined is not None:
+        if columns:
+            raise UserError("it has both [[part]] and [[column]]: a table is made of one or the other")
+        return replace(join_parts(header, _read_parts(joined), row_lines), path=path)
+    rows = tuple(_read_row(item) for item in row_lines)
     _check_means(columns)
     paper = {key: number for row in rows for key, number in _read_numbers(row, columns).items()}
-    header = read_fields(PaperTable, {"name": name, **values})
     return replace(header, columns=columns, rows=rows, paper=paper, path=path)
+
+
+def _take_lines(values: dict[str, Any], line: str, needed: bool) -> list[dict[str, Any]]:
+    """The [[column]] or [[row]] tables of a file."""
+    lines = values.pop(line, [])
+    listed = isinstance(lines, list) and all(isinstance(item, dict) and "id" in item for item in lines)
+    if (needed and not lines) or not listed:
+        raise UserError(f"it needs at least one [[{line}]], each with an id")
+    _refuse_twins(line, [item["id"] for item in lines])
+    return list(lines)
+
+
+def _read_parts(lines: Any) -> list[JoinedTable]:
+    if not isinstance(lines, list) or not lines or not all(isinstance(line, dict) for line in lines):
+        raise UserError("its parts must be written as [[part]], each with a table")
+    parts = [read_fields(JoinedTable, line, "part") for line in lines]
+    known = sorted(entry.name.removesuffix(".toml") for entry in _FOLDER.iterdir() if entry.name.endswith(".toml"))
+    for part in parts:
+        if part.table not in known:
+            raise UserError(unknown_name("table in a part", part.table, known))
+    return parts
+
+
+def join_parts(header: PaperTable, parts: Sequence[JoinedTable], row_lines: Sequence[dict[str, Any]]) -> PaperTable:
+    """The header's table with the columns, rows and printed numbers of the parts; of several, ids begin with theirs."""
+    columns: list[TableColumn] = []
+    rows: dict[str, Row] = {}
+    paper: dict[tuple[str, str], PaperNumber] = {}
+    for part in parts:
+        table, prefix = _read_packaged(part.table), f"{part.table}-" if len(parts) > 1 else ""
+        kept = [column for column in table.columns if not part.groups or column.group in part.groups]
+        if not kept:
+            raise UserError(f"the part {part.table} has no columns in {', '.join(part.groups)}")
+        for column in kept:
+            group = part.group or (table.title if prefix else column.group)
+            means = tuple(prefix + name for name in column.mean_of)
+            recipe = part.rename(column.recipe)
+            columns.append(replace(column, id=prefix + column.id, group=group, recipe=recipe, mean_of=means))
+            paper |= {(row.id, prefix + column.id): table.number(row.id, column.id) for row in table.rows}
+        for row in table.rows:
+            rows.setdefault(row.id, replace(row, recipe=part.rename(row.recipe), paper=()))
+    for line in row_lines:
+        old = rows.get(line["id"])
+        changed = _read_row({"method": old.method, **line} if old else line)
+        rows[line["id"]] = replace(old, **{name: getattr(changed, name) for name in line}) if old else changed
+    return replace(header, columns=tuple(columns), rows=tuple(rows.values()), paper=paper)
 
 
 def _read_row(values: Mapping[str, Any]) -> Row:

@@ -118,6 +118,7 @@ def tabulate_source(name: str) -> Table:
         "layouts": "\n".join(source.layouts),
         "download": "\n".join(download.url for download in source.downloads),
         "by hand": source.by_hand,
+        "check": f"stablenet data list {name} --check FOLDER" if source.differences is not None else "",
     }
     for key, line in lines.items():
         if line:

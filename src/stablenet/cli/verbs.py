@@ -12,6 +12,7 @@ from stablenet.cli.verbs_diagnose import diagnose
 from stablenet.cli.verbs_lists import list_parts, runs, weights
 from stablenet.cli.verbs_models import evaluate, export, predict
 from stablenet.cli.verbs_pages import report, saliency
+from stablenet.cli.verbs_paper import paper
 from stablenet.cli.verbs_train import demo, train
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command()(report)
 app.command()(saliency)
 app.command()(runs)
 app.command()(weights)
+app.command()(paper)
 app.command()(demo)
 app.command()(diagnose)
 app.command("list")(list_parts)

@@ -34,17 +34,40 @@ ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablene
 @app.command("list")
 def list_sources(
     name: Annotated[str | None, typer.Argument(help="Show the details of this source.")] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(help="Compare a folder or archive with the source's layout; nothing is written or decoded."),
+    ] = None,
 ) -> None:
-    """List the data sources and settings, or show the details of one source."""
+    """List the data sources and settings, show the details of one source, or check a copy of it."""
     from stablenet.cli.console import Console
     from stablenet.cli.data_output import tabulate_settings, tabulate_source, tabulate_sources
 
     console = Console()
+    if check is not None:
+        _check_layout(name, check)
+        return
     if name is not None:
         console.print(tabulate_source(name))
         return
     console.print(tabulate_sources())
     console.print(tabulate_settings())
+
+
+def _check_layout(name: str | None, root: Path) -> None:
+    from stablenet.data.sources.source import check_layout
+
+    if name is None:
+        raise UserError("--check needs the source to compare with: stablenet data list vlcs --check FOLDER")
+    differences, remarks = check_layout(name, root)
+    for difference in differences:
+        typer.secho(f"differs: {difference}", fg=typer.colors.RED)
+    for remark in remarks:
+        typer.echo(remark)
+    if differences:
+        typer.echo(f"{len(differences)} differences; `stablenet data list {name}` shows how {name} must lie")
+        raise typer.Exit(1)
+    typer.echo(f"{root}: as {name} must lie")
 
 
 @app.command()

@@ -33,7 +33,8 @@ from stablenet.values import (
     require,
 )
 
-Rate = Literal["constant", "steps", "cosine"]
+HeadStart = Literal["default", "xavier-0.1"]
+Rate = Literal["constant", "steps", "cosine", "quarter-cosine"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
 Averages = Literal["none", "swad"]
@@ -67,10 +68,11 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """name, pretrained, parameters: as in `stablenet.models.build_network`."""
+    """name, pretrained, head, parameters: as in `stablenet.models.build_network`."""
 
     name: str = "paper-cnn"
     pretrained: str = ""
+    head: HeadStart = "default"
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,7 +111,8 @@ class SwadConfig:
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """batch_size: over all processes.   max_steps: stop there, even within an epoch.
-    schedule: constant; steps (times `decay` at the `milestones`, epochs from 0); cosine (to zero, over all steps).
+    schedule: constant; steps (times `decay` at the `milestones`, epochs from 0); cosine (to zero, over all steps);
+        quarter-cosine (to nearly zero, slowly at first, changed at epochs, as in the authors' published code).
     precision: auto is bf16 on a GPU, else 32.   balance_domains: equally many samples of every domain in a batch.
     drop_last: drop an incomplete last batch, so that shapes stay the same, as required for graphed network passes.
     log_every: steps between step records.   sync_batchnorm: share statistics between GPUs.

@@ -11,7 +11,7 @@ from typing import Any
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, hash_values
 from stablenet.files import hash_file
-from stablenet.models.build import find_weights
+from stablenet.models.build import find_weights, is_file
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
 
@@ -47,6 +47,8 @@ def identify(config: RunConfig, contents: Contents) -> Identity:
     del plain["label"]
     if config.train.averaging == "none":
         del plain["train"]["averaging"], plain["train"]["swad"]  # not used
+    if config.model.head == "default":
+        del plain["model"]["head"]  # as before there was a choice
     if config.data.manifest:
         plain["data"] = {"manifest": contents.manifest, **{name: plain["data"][name] for name in _BESIDE_MANIFEST}}
     if contents.weights:
@@ -64,6 +66,12 @@ def read_contents(config: RunConfig, root: Path | None, manifest: Manifest | Non
     return Contents(manifest=split, weights=weights)
 
 
+def describe_weights(config: RunConfig, root: Path | None) -> dict[str, str]:
+    """The SHA-256 of the file that the network starts from, for the records; empty where there is none."""
+    weights = read_contents(config, root).weights if _names_weights(config) else ""
+    return {"weights_sha256": weights} if weights else {}
+
+
 def recall_contents(config: RunConfig, hashed: Mapping[str, Any]) -> Contents:
     """Hashes of the files at training time, from the `hashed` values of a run folder's config.
 
@@ -77,7 +85,7 @@ def recall_contents(config: RunConfig, hashed: Mapping[str, Any]) -> Contents:
 
 def _names_weights(config: RunConfig) -> bool:
     """Whether the network starts from a weights file rather than from named weights."""
-    return config.model.pretrained.endswith(".safetensors")
+    return is_file(config.model.pretrained)
 
 
 def _stamp(path: Path) -> tuple[Path, int, int]:

@@ -10,6 +10,8 @@ import torch
 from stablenet.algorithms import Algorithm
 from stablenet.engine.config import TrainConfig
 
+FLOOR = 0.01  # of the quarter cosine, relative to its start (published code)
+
 
 def make_optimizer(algorithm: Algorithm[Any], config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
     """The optimiser of the method's parameter groups; fused on a GPU."""
@@ -30,12 +32,14 @@ def learning_rate(config: TrainConfig, epoch: int, step: int, total_steps: int) 
         return config.learning_rate * config.decay**passed
     if config.schedule == "cosine":
         return config.learning_rate * (1 + math.cos(math.pi * step / total_steps)) / 2
+    if config.schedule == "quarter-cosine":
+        return config.learning_rate * (FLOOR + math.cos(math.pi / 2 * epoch / config.epochs)) / (1 + FLOOR)
     return config.learning_rate
 
 
 def rate_rests(config: TrainConfig) -> bool:
     """Whether the rate is constant within an epoch."""
-    return config.schedule in ("constant", "steps")
+    return config.schedule in ("constant", "steps", "quarter-cosine")
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -150,6 +150,7 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
         model.name,
         len(manifest.classes),
         pretrained=model.pretrained,
+        head=model.head,
         parameters=model.parameters,
         root=runtime.root,
     )

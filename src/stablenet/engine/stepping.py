@@ -204,6 +204,10 @@ class Stepping:
     def start_epoch(self) -> None:
         """Call at the start of an epoch, also when resuming within it."""
         self.replayed = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Call when the method has changed what a step works on: a recording would still hold the old state."""
 
     def take(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Train on a batch. Its loss and diagnostics are valid until the next step."""
@@ -216,7 +220,8 @@ class ReplayedStepping(Stepping):
 
     The first step of a kind in an epoch runs normally, the second is recorded. A kind is what a recording contains: the
     shape, the rates, and where the method's modules read and write. Steps are recorded again in every epoch, because a
-    method may change its state between epochs. What its modules do on the host, they do around each replay.
+    method may change its state between epochs, and after every change it makes within one (`renew`). What its modules
+    do on the host, they do around each replay.
     """
 
     def __init__(self, algorithm: Algorithm[Any], stepper: EngineStepper, optimizer: torch.optim.Optimizer) -> None:
@@ -226,10 +231,9 @@ class ReplayedStepping(Stepping):
         sides = [module for module in algorithm.modules() if isinstance(module, HostSide)]
         self._sides: dict[HostSide, torch.Generator] = {side: torch.Generator(device) for side in sides}
         self._possible = True
-        self.start_epoch()
+        self.renew()
 
-    def start_epoch(self) -> None:
-        super().start_epoch()
+    def renew(self) -> None:
         self._rates: Hashable = None
         self._recordings: dict[Hashable, Recording[tuple[Tensor, dict[str, Tensor]]] | None] = {}
 

@@ -16,6 +16,7 @@ from stablenet.data.loader import Batch, Loader
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig
 from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
+from stablenet.engine.identity import describe_weights
 from stablenet.engine.interrupts import (
     CHECKPOINT,
     STOP,
@@ -166,6 +167,7 @@ class Training:
                 self._judge.start(session.validation_set)
         self._timing.start_epoch(position.step)
         for batch in session.batches(position.epoch, position.batch):
+            self._start_step()
             self._run_step(batch)
             if position.step == session.total_steps:
                 break
@@ -200,6 +202,12 @@ class Training:
         if self._averaging is not None and self._averaging.take(position.step):
             self._judge_average(self._averaging)
         self._watcher.step(position.step, position.epoch + 1, self._totals)
+
+    def _start_step(self) -> None:
+        told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
+        if told:
+            self._session.stepping.renew()
+            self._record_solve({"step": self._position.step, **told})
 
     def _judge_average(self, averaging: Averaging) -> None:
         self._check_finite()
@@ -343,6 +351,7 @@ class Training:
             "config_hash": config_hash,
             "manifest_hash": session.manifest.hash,
             "parameters": sum(p.numel() for p in session.algorithm.network.parameters()),
+            **describe_weights(session.config, session.runtime.root),
             "train": len(session.training.samples),
             "validation": len(session.validation.samples) if session.validation else 0,
             "steps_per_epoch": len(session.training),

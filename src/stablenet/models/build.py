@@ -1,8 +1,9 @@
-"""Builds a network from a name; its initial weights come by name, or from a local safetensors file."""
+"""Builds a network from a name; its initial weights come by name, or from a local file."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
+from stablenet.files import hash_file
 from stablenet.models.families import (
     build_own,
     build_paper_cnn,
@@ -23,11 +25,14 @@ from stablenet.models.families import (
     list_torchvision,
 )
 from stablenet.models.network import Backbone, Network
-from stablenet.registry import Registry
+from stablenet.registry import Registry, unknown_name
 
 IMAGENET = "imagenet"
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.")  # as the families name them; ours is new
 _FEW = 3
+FILES = (".safetensors", ".pth", ".pt")
+SHOWN_DIGITS = 16  # of a hash in messages
+_HASHED_NAME = re.compile(r"-([0-9a-f]{8,})\.pth$")
 
 
 def load_named(network: Network, name: str, weights: str) -> None:
@@ -38,20 +43,57 @@ def load_named(network: Network, name: str, weights: str) -> None:
     wanted = "IMAGENET1K_V1" if weights == IMAGENET else weights
     if wanted not in known.__members__:
         raise UserError(
-            f"{name} has no weights {wanted!r}: it has {', '.join(known.__members__)}; or give a .safetensors file"
+            f"{name} has no weights {wanted!r}: it has {', '.join(known.__members__)}; or give a file, .safetensors or "
+            ".pth"
         )
     try:
         state = known[wanted].get_state_dict(progress=False, check_hash=True, weights_only=True)
     except (URLError, OSError) as error:
+        url = known[wanted].url
+        kept = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
         raise UserError(
-            f"the weights {wanted} of {name} could not be fetched ({error}): fetch them elsewhere, save them as "
-            "safetensors and set model.pretrained to that file, or start from random weights with model.pretrained=''"
+            f"the weights {wanted} of {name} could not be fetched ({error}): fetch {url} elsewhere and put it at "
+            f"{kept}, or set model.pretrained to the file (.pth as it is, or .safetensors with the same keys), or "
+            "start from random weights with model.pretrained=''"
         ) from error
     load_body(network, state, f"{name}, {wanted}")
 
 
 def load_file(network: Network, path: Path) -> None:
-    """A safetensors file with the body's key names; half precision is widened."""
+    """A file of weights with the body's key names; half precision is widened.
+
+    A .safetensors file, or a state dict as torchvision publishes it, of which only tensors are read. Where the name of
+    such a file ends in a part of its hash, as torchvision's do, it has to be right.
+    """
+    state, header = _read_safetensors(path) if path.suffix == ".safetensors" else (_read_state_dict(path), {})
+    adapt(network, read_adaptation(header))
+    load_body(network, state, f"{path} (SHA-256 {hash_file(path)[:SHOWN_DIGITS]}…)")
+
+
+def _read_state_dict(path: Path) -> dict[str, Tensor]:
+    promised = _HASHED_NAME.search(path.name)
+    found = hash_file(path)
+    if promised and not found.startswith(promised[1]):
+        raise UserError(
+            f"the weights {path} are not what their name says: the SHA-256 begins with {found[: len(promised[1])]}, "
+            f"expected {promised[1]}; download the file again"
+        )
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # unpickling of a wrong file may raise anything
+        told = str(error).partition("\n")[0]
+        raise UserError(
+            f"cannot read the weights {path}: {told}; expected a state dict as torchvision publishes"
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UserError(
+            f"the weights {path} hold no state dict: expected tensors by name, as torchvision publishes them"
+        )
+    return state
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors, and the header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -60,8 +102,7 @@ def load_file(network: Network, path: Path) -> None:
             state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot read the weights {path}: {error}") from error
-    adapt(network, read_adaptation(header))
-    load_body(network, state, str(path))
+    return state, header
 
 
 def read_adaptation(header: Mapping[str, str]) -> dict[str, Any]:
@@ -116,6 +157,7 @@ def load_body(network: Network, state: Mapping[str, Tensor], what: str) -> None:
 
 
 TIMM = "timm/"
+HEADS = ("default", "xavier-0.1")
 BACKBONES: Registry[Callable[..., Backbone]] = Registry("backbone")
 BACKBONES.add("paper-cnn", build_paper_cnn)
 
@@ -125,6 +167,7 @@ def build_network(
     num_classes: int,
     *,
     pretrained: str = "",
+    head: str = "default",
     parameters: Mapping[str, Any] | None = None,
     taps: Sequence[str] = (),
     adaptation: Mapping[str, Any] | None = None,
@@ -133,21 +176,36 @@ def build_network(
     """Backbone by name with a new classifier.
 
     name: "paper-cnn", a torchvision name ("resnet18"), "timm/<name>", or "package.module:name" of one's own.
-    pretrained: "" for random weights, "imagenet" or a named set of weights, or a .safetensors file (also below root).
+    pretrained: "" for random weights, "imagenet" or a named set of weights, or a file (also below root): .safetensors,
+        or .pth as torchvision publishes.
+    head: how the classifier starts: as torch starts a linear layer, or by Xavier with gain 0.1 and no bias, as in the
+        authors' published code.
     adaptation: of a network whose trained weights will be loaded next, as `Network.adaptation` told it.
     Random weights come from torch's global generator, which the caller seeds.
     """
     network = Network(_build_backbone(name, dict(parameters or {}), pretrained), num_classes)
+    start_head(network.head, head)
     if adaptation:
         adapt(network, adaptation)
-    if pretrained.endswith(".safetensors"):
+    if is_file(pretrained):
         load_file(network, find_weights(pretrained, root))
     elif pretrained and not name.startswith(TIMM):
         if name in BACKBONES or ":" in name:
-            raise UserError(f"{name} has no published weights: give a .safetensors file, or model.pretrained=''")
+            raise UserError(
+                f"{name} has no published weights: give a .safetensors or .pth file, or model.pretrained=''"
+            )
         load_named(network, name, pretrained)
     network.tap(taps)
     return network
+
+
+def start_head(head: nn.Linear, how: str) -> None:
+    """Initial values of the classifier, see `build_network`."""
+    if how not in HEADS:
+        raise UserError(unknown_name("start of the classifier", how, HEADS))
+    if how == "xavier-0.1":
+        nn.init.xavier_uniform_(head.weight, 0.1)
+        nn.init.zeros_(head.bias)
 
 
 def check_backbone(name: str, parameters: Mapping[str, Any]) -> None:
@@ -165,6 +223,11 @@ def _build_on_meta(name: str, parameters: str) -> None:
     """parameters: as JSON, so that the many runs of a table build a backbone once."""
     with torch.device("meta"):
         _build_backbone(name, json.loads(parameters), "")
+
+
+def is_file(pretrained: str) -> bool:
+    """Whether `model.pretrained` names a file, not a published set of weights."""
+    return pretrained.endswith(FILES)
 
 
 def find_weights(path: str, root: Path | None) -> Path:
@@ -191,7 +254,7 @@ def _build_backbone(name: str, parameters: dict[str, Any], pretrained: str) -> B
         backbone: Backbone = call_with(name, BACKBONES[name], parameters)
         return backbone
     if name.startswith(TIMM):
-        if pretrained and not pretrained.endswith(".safetensors"):
+        if pretrained and not is_file(pretrained):
             parameters = {**parameters, "pretrained": True}
         return build_timm(name.removeprefix(TIMM), **parameters)
     if ":" in name:

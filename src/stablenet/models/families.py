@@ -75,7 +75,12 @@ _STAGES = {
     "EfficientNet": ("features.2", "features.3", "features.5", "features.7"),
     "RegNet": tuple(f"trunk_output.block{k}" for k in (1, 2, 3, 4)),
     "MaxVit": tuple(f"blocks.{k}" for k in range(4)),
+    "AlexNet": ("features.2", "features.5", "features.12"),  # its poolings, as VGG's
+    "MobileNetV2": ("features.3", "features.6", "features.13", "features.17"),  # the last block of each resolution
+    "MNASNet": ("layers.8", "layers.9", "layers.11", "layers.13"),
+    "ShuffleNetV2": ("maxpool", "stage2", "stage3", "stage4"),
 }
+_MOBILENET_V3 = {17: (3, 6, 12, 15), 13: (1, 3, 8, 11)}  # by the number of its layers: large, small
 _CHANNELS_LAST = ("SwinTransformer",)  # in torchvision and in timm
 _AUXILIARY = ("googlenet", "inception_v3")
 _QUARTERS = 4
@@ -162,6 +167,11 @@ def _torchvision_stages(body: nn.Module) -> dict[str, str]:
     if kind == "VisionTransformer":
         layers = [path for path, _ in body.named_modules() if path.count(".") == 2 and "encoder_layer_" in path]
         paths = _quarter(layers)
+    elif kind == "MobileNetV3":
+        last = _MOBILENET_V3[len(body.get_submodule("features"))]  # type: ignore[arg-type]
+        paths = tuple(f"features.{layer}" for layer in last)
+    elif kind == "VGG":
+        paths = tuple(path for path, module in body.named_modules() if isinstance(module, nn.MaxPool2d))
     return {f"stage{number}": path for number, path in enumerate(paths, 1)}
 
 

@@ -135,6 +135,16 @@ def test_a_wrong_checksum_leaves_nothing_behind(server: Server, tmp_path: Path) 
     assert list((tmp_path / "sub").iterdir()) == []
 
 
+def test_a_part_of_another_file_is_not_resumed_twice(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/x.bin.part").write_bytes(b"!" * 1000)
+    with pytest.raises(UserError, match="has the MD5"):
+        download_source(source(server.url), tmp_path)
+    download_source(source(server.url), tmp_path)
+    assert server.requests == ["bytes=1000-", None]
+    assert (tmp_path / "sub/x.bin").read_bytes() == CONTENT
+
+
 def test_an_archive_without_checksum_is_proven_by_its_own(server: Server, tmp_path: Path) -> None:
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

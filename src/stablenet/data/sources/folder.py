@@ -68,7 +68,7 @@ def find_tree(root: Path, name: str, begins: Begins, expected: str) -> Tree:
     if archives:
         return _find_in_archive(archives[0], name, begins, expected)
     there = sorted(entry.name for entry in root.iterdir())
-    raise UserError(f"{name} was not found in {root}, which contains {_some(there)}: expected {expected}")
+    raise UserError(f"{name} was not found in {root}, which contains {some(there)}: expected {expected}")
 
 
 def match_names(kind: str, found: Sequence[str], accepted: Mapping[str, Sequence[str]], place: Path) -> dict[str, str]:
@@ -81,14 +81,14 @@ def match_names(kind: str, found: Sequence[str], accepted: Mapping[str, Sequence
     missing = [own for own in accepted if own not in names.values()]
     unknown = [name for name in found if name not in names]
     if missing:
-        others = f" and the unknown {_some(unknown)}" if unknown else ""
+        others = f" and the unknown {some(unknown)}" if unknown else ""
         raise UserError(
-            f"{place} lacks the {kind} {', '.join(missing)}: found {_some(names)}{others}; rename or add the folder"
+            f"{place} lacks the {kind} {', '.join(missing)}: found {some(names)}{others}; rename or add the folder"
         )
     if unknown:
-        raise UserError(f"{place} contains the unknown {kind} {_some(unknown)}: expected only {', '.join(accepted)}")
+        raise UserError(f"{place} contains the unknown {kind} {some(unknown)}: expected only {', '.join(accepted)}")
     if len(set(names.values())) < len(names):
-        raise UserError(f"{place} contains the same {kind} under two names: {_some(names)}; keep one of them")
+        raise UserError(f"{place} contains the same {kind} under two names: {some(names)}; keep one of them")
     return names
 
 
@@ -96,10 +96,11 @@ def refuse_empty(pairs: Iterable[str], place: Path) -> None:
     """Raise an error that lists all class folders without images."""
     empty = sorted(pairs)
     if empty:
-        raise UserError(f"{len(empty)} class folders in {place} contain no images: {_some(empty, 20)}")
+        raise UserError(f"{len(empty)} class folders in {place} contain no images: {some(empty, 20)}")
 
 
-def _some(names: Iterable[str], limit: int = 8) -> str:
+def some(names: Iterable[str], limit: int = 8) -> str:
+    """The first names of a list, and how many more there are."""
     listed = list(names)
     rest = f" and {len(listed) - limit} more" if len(listed) > limit else ""
     return (", ".join(listed[:limit]) or "nothing") + rest
@@ -149,7 +150,7 @@ def _find_in_archive(archive: Path, name: str, begins: Begins, expected: str) ->
         if begins(fold(own), {fold(child) for child in children[folder]}):
             return _list_archive(archive, f"{folder}/" if folder else "", members)
     raise UserError(
-        f"{name} was not found in {archive}, which contains {_some(sorted(children['']))}: expected {expected}"
+        f"{name} was not found in {archive}, which contains {some(sorted(children['']))}: expected {expected}"
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from stablenet.data.image_list import ImageList, make_image_table
 from stablenet.data.sources.folder import find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.layout import Level
+from stablenet.data.sources.layout import find_differences as compare_layout
 from stablenet.data.sources.source import Source, compare_counts
 from stablenet.errors import UserError
 
@@ -79,6 +82,16 @@ def _match_classes(folders: tuple[str, ...], tops: dict[str, str], place: Path) 
     return classes
 
 
+def find_differences(root: Path, *, name: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """All differences to the layout, see `layout`; a class has 9 or 10 contexts, whatever their names."""
+
+    def classes_of(kind: str, found: Sequence[str]) -> Level:
+        return Level("classes", {own: (f"{own}s",) for own in COUNTS[kind]})
+
+    top = Level("trees", {kind: (f"{kind}s",) for kind in kinds}, classes_of, others_allowed=True)
+    return compare_layout(name, root, top, _LAYOUTS[0], least=1)
+
+
 def _describe(name: str, title: str, kinds: tuple[str, ...]) -> Source:
     return Source(
         name=name,
@@ -88,6 +101,7 @@ def _describe(name: str, title: str, kinds: tuple[str, ...]) -> Source:
         layouts=_LAYOUTS,
         read=partial(read, name=name, kinds=kinds),
         counts={c: n for kind in kinds for c, n in COUNTS[kind].items()},
+        differences=partial(find_differences, name=name, kinds=kinds),
         by_hand="request NICO (not NICO++) at https://nico.thumedialab.com and unpack its trees",
     )
 

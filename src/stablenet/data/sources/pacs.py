@@ -6,6 +6,8 @@ from pathlib import Path, PurePosixPath
 
 from stablenet.data.image_list import ImageList, make_image_table
 from stablenet.data.sources.folder import Tree, find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.layout import Level
+from stablenet.data.sources.layout import find_differences as compare_layout
 from stablenet.data.sources.source import Download, Source, compare_counts
 from stablenet.errors import UserError
 
@@ -75,6 +77,13 @@ def _subset(subsets: dict[str, str], image: str, place: Path) -> str:
     return subsets[image]
 
 
+def find_differences(root: Path) -> tuple[str, ...]:
+    """All differences to the layout, see `layout`."""
+    classes = Level("classes", dict.fromkeys(CLASSES, ()))
+    top = Level("domains", _SPELLINGS, lambda name, found: classes, others_allowed=True)  # lists may lie there
+    return compare_layout("pacs", root, top, _LAYOUTS[0])
+
+
 SOURCE = Source(
     name="pacs",
     title="PACS: photo, art painting, cartoon, sketch; 7 classes",
@@ -83,6 +92,7 @@ SOURCE = Source(
     layouts=_LAYOUTS,
     read=read,
     counts=COUNTS,
+    differences=find_differences,
     downloads=(
         Download(
             url="https://github.com/MachineLearning2020/Homework3-PACS/archive/refs/heads/master.zip",

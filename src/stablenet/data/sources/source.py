@@ -36,6 +36,7 @@ class Source:
     counts: images per domain as published; empty for users' own data.
     layouts: the accepted folder trees, one line each.
     by_hand: what to download manually if there is no download, or no network.
+    differences: compares a folder or archive with the layouts, one sentence per difference; see `layout`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Source:
     downloads: tuple[Download, ...] = ()
     by_hand: str = ""
     needs_root: bool = True
+    differences: Callable[[Path], tuple[str, ...]] | None = None
 
 
 SOURCES: Registry[Source] = Registry("data source")
@@ -65,6 +67,24 @@ def read_source(name: str, root: Path | None) -> AnyImageList:
     if not root.exists():
         raise UserError(f"{root} does not exist: give the folder or archive that contains {name}")
     return source.read(root)
+
+
+def check_layout(name: str, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(differences that keep a source from being read, remarks such as counts that are not the published ones).
+
+    Where there is no difference the list of images is read, so that nothing stands in the way of `read_source`.
+    """
+    source = SOURCES[name]
+    if not root.exists():
+        raise UserError(f"{root} does not exist: give the folder or archive that contains {name}")
+    found = source.differences(root) if source.differences is not None else ()
+    if found:
+        return found, ()
+    try:
+        table = source.read(root)
+    except UserError as error:
+        return (str(error),), ()
+    return (), (f"{len(table.rows):,} images", *getattr(table, "notes", ()))
 
 
 def compare_counts(name: str, found: Mapping[str, int], published: Mapping[str, int]) -> tuple[str, ...]:

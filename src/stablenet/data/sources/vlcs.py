@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from stablenet.data.image_list import ImageList, make_image_table
 from stablenet.data.sources.folder import Tree, find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.layout import Level
+from stablenet.data.sources.layout import find_differences as compare_layout
 from stablenet.data.sources.source import Source, compare_counts
 
 DOMAINS = ("caltech", "labelme", "pascal", "sun")
@@ -65,6 +68,22 @@ def _read_classes(tree: Tree, folder: str, domain: int, subset: str | None) -> l
     return records
 
 
+def find_differences(root: Path) -> tuple[str, ...]:
+    """All differences to whichever layout a domain's folder begins, see `layout`."""
+    return compare_layout("vlcs", root, Level("domains", _SPELLINGS, _below_domain), _LAYOUTS[0])
+
+
+def _below_domain(domain: str, found: Sequence[str]) -> Level:
+    """Classes, or the published subsets with classes in each, or `full` with them."""
+    classes = Level("classes", _CLASS_SPELLINGS)
+    subsets = [name for name in found if name in SUBSETS]
+    if subsets:
+        return Level("subsets", dict.fromkeys(SUBSETS, ()), lambda name, below: classes, others_allowed=True)
+    if "full" in found:
+        return Level("subsets", {"full": ()}, lambda name, below: classes, others_allowed=True)
+    return classes
+
+
 SOURCE = Source(
     name="vlcs",
     title="VLCS: PASCAL VOC 2007, LabelMe, Caltech-101, SUN09; 5 classes",
@@ -73,6 +92,8 @@ SOURCE = Source(
     layouts=_LAYOUTS,
     read=read,
     counts=COUNTS,
-    by_hand="download VLCS.tar.gz with DomainBed's download script, or the archive with the folders "
-    "full, train, crossval and test, and unpack it (tar archives are not read directly)",
+    differences=find_differences,
+    by_hand="download VLCS.tar.gz with DomainBed's download script (python -m domainbed.scripts.download), or the "
+    "archive with the folders full, train, crossval and test that JiGen's and Epi-FCR's code link to, and unpack it "
+    "(tar archives are not read directly)",
 )
