@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from stablenet.errors import UserError
 from stablenet.weighting import DatasetOffsets, solve_offsets
-from stablenet.weighting.offsets import FOLDS, RIDGES, cross_fit, deal_folds, fit_logistic, leading_components
+from stablenet.weighting.components import leading_components
+from stablenet.weighting.logistic import FOLDS, RIDGES, cross_fit, deal_folds, fit_logistic, whole_regressors
 
 
 def mixed(n=200, m=8, seed=0):
@@ -84,7 +85,7 @@ def test_the_regression_is_that_of_another_solver():
     shares = torch.zeros(2, 400, dtype=torch.float64)
     shares[0], shares[1, :250] = 1 / 400, 1 / 250
     slopes, levels = torch.zeros(2, 6, 3, dtype=torch.float64), torch.zeros(2, 1, 3, dtype=torch.float64)
-    fit_logistic(z, y, shares, 0.01, slopes, levels)
+    fit_logistic(whole_regressors(z), y, shares, 0.01, slopes, levels)
     for k, n in enumerate((400, 250)):
         other = LogisticRegression(C=1 / (2 * 0.01 * n), tol=1e-10, max_iter=5000).fit(z[:n], y[:n])
         expected = torch.tensor(other.predict_proba(z))
@@ -114,11 +115,11 @@ def test_offsets_are_held_out_log_odds_times_the_root_of_what_they_explain():
 
 
 def test_no_label_takes_part_in_its_own_offset(monkeypatch):
-    monkeypatch.setattr("stablenet.weighting.offsets.RIDGES", (0.01,))
+    monkeypatch.setattr("stablenet.weighting.logistic.RIDGES", (0.01,))
     z, y = told_by_features()
     fold = deal_folds(y, seed=0)
     changed = torch.where(fold == 2, (y + 1) % 3, y)
-    before, after = (cross_fit(z, labels, 3, fold)[0] for labels in (y, changed))
+    before, after = (cross_fit(whole_regressors(z), labels, 3, fold).predict(z, fold) for labels in (y, changed))
     torch.testing.assert_close(before[fold == 2], after[fold == 2], atol=1e-3, rtol=0)
     assert not torch.allclose(before[fold != 2], after[fold != 2], atol=0.1)
 
@@ -163,7 +164,8 @@ def test_offsets_fade_where_nothing_would_be_left_to_learn(components):
         z = torch.randn(400, 4, generator=g) + gap * (2 * y[:, None] - 1) * torch.tensor([1.0, 0, 0, 0])
         offsets = solve_offsets(z, y, components=components)
         context = leading_components(z, 4) if components else (z - z.mean(0)) / z.std(0, correction=0)
-        told = cross_fit(context, y, 2, deal_folds(y, 0))[0] - torch.tensor(0.5).log()
+        fold = deal_folds(y, 0)
+        told = cross_fit(whole_regressors(context), y, 2, fold).predict(context, fold) - torch.tensor(0.5).log()
         trusted = told if components else offsets.explained**0.5 * told
         assert (offsets.explained > 0.9) == fades
         share = float(offsets.values.norm() / trusted.norm())

@@ -38,6 +38,7 @@ from stablenet.weighting import (
     effective_sample_size,
     recommended,
 )
+from stablenet.weighting.budget import MemorySize
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.kernels import decides_on_device
 from stablenet.weighting.presets import settings_of
@@ -120,6 +121,8 @@ class WholeSetSettings(StableNetSettings):
         training, because plain accuracy there prefers a network that uses the context; "plain" ranks by that
         nevertheless. Plain figures are recorded in both cases. Where the two clearly differ (`context_use`), the
         network uses the context, and the epoch ranks lower by the difference.
+    memory: what a solve may take beside the features, such as "4GiB"; None takes half of what is free, at most 4GiB. A
+        set that needs more is solved chunk by chunk, which is the same to rounding.
     """
 
     collect: Literal["pass", "epoch"] = "pass"
@@ -129,6 +132,7 @@ class WholeSetSettings(StableNetSettings):
     offset: NonNegative | None = None
     components: Whole | None = None
     validation: Literal["weighted", "plain"] = "weighted"
+    memory: MemorySize | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -244,9 +248,14 @@ class WholeTrainingSet(Strategy):
             preset=settings.preset,
             fold_seed=context.seed,
             overrides=overrides,
+            memory=settings.memory,
         )
         weighs = settings.validation == "weighted" and context.num_validation > 0
-        self.judging = DatasetWeighting(context.num_validation, settings.preset, **overrides) if weighs else None
+        self.judging: DatasetWeighting | None = None
+        if weighs:
+            self.judging = DatasetWeighting(
+                context.num_validation, settings.preset, memory=settings.memory, **overrides
+            )
 
     def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
         weights, offsets = self.whole_set(batch.index)
@@ -362,7 +371,7 @@ class ContextJudge(EpochJudge):
         if not is_clear(use):
             return Judgement()
         found, note = {"context_use": use}, f"the network answers {'with' if use > 0 else 'against'} the context"
-        if use < 0 and self._offsets is not None and bool(self._offsets.offsets.any()):
+        if use < 0 and self._offsets is not None and self._offsets.act:
             found["offsets_left"] = left = self._offsets.weaken(recommended.WEAKEN)
             note += f", {left:.3g} of the offsets left"
         return Judgement(figures=found, penalty=abs(plain - weighted), note=note)

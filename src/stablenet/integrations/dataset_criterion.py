@@ -66,6 +66,8 @@ class DatasetCriterion(nn.Module):
         `dependence_before` and `dependence_after`.
     offset: how much of the offsets is added; None takes half of them beside weights and all in their place.
     storage: of the features until they are solved from; float32 for activations above 65,504.
+    memory: what the solve may take beside them, such as "4GiB"; None takes half of what is free, at most 4GiB. A set
+        that needs more is solved chunk by chunk, which is the same to rounding.
     Weights grow from epoch to epoch, as in `stablenet train`. A new epoch is taken to begin with the batch that would
     exceed the number of samples, so that loaders may drop a short last batch or keep it.
     In `eval()` the loss is the plain mean. Its state_dict holds all that is needed to go on. Of several processes each
@@ -84,6 +86,7 @@ class DatasetCriterion(nn.Module):
         offset: float | None = None,
         seed: int = 0,
         storage: torch.dtype = torch.float16,
+        memory: str | None = None,
         batch_size: int = 128,
         num_workers: int = 0,
     ) -> None:
@@ -102,6 +105,7 @@ class DatasetCriterion(nn.Module):
             fold_seed=seed,
             overrides={"seed": seed, **plan.overrides},
             storage=storage,
+            memory=memory,
         )
         generator = torch.Generator()  # or the loader would draw from the one that everything else draws from
         loader = DataLoader(indexed, batch_size=batch_size, num_workers=num_workers, generator=generator)

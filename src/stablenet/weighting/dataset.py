@@ -1,7 +1,8 @@
 """Weights for all N samples at once: features are collected over an epoch, weights are handed out by index.
 
 The paper's objection to a global solve is storage: features of every sample. Pooled features are small (60,000
-samples of 1,536 numbers in half precision: 184 MB), and one solve an epoch costs O(N·m·q·C) a step for label pairs.
+samples of 1,536 numbers in half precision: 184 MB), and what a solve takes beside them is bounded: a set that does not
+fit into its budget is read chunk by chunk.
 """
 
 from __future__ import annotations
@@ -10,93 +11,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stablenet.errors import UserError
-from stablenet.weighting import distributed, recommended
+from stablenet.weighting import recommended
+from stablenet.weighting.budget import choose_budget, require_budget
+from stablenet.weighting.chunks import CHUNK_ROWS, Rows
 from stablenet.weighting.inputs import Features, check_finite, check_labels, join_layers
-from stablenet.weighting.memory import adopt_saved_shapes
 from stablenet.weighting.presets import settings_of
-from stablenet.weighting.problem import solve_problem
+from stablenet.weighting.problem import solve_drawn, solve_problem
+from stablenet.weighting.samples import SampleStore
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, effective_sample_size
-
-COLLECTED = ("features", "labels", "seen")
-
-
-class SampleStore(nn.Module):
-    """What whole-set solves have in common. A subclass adds what it solves for, by sample, as buffers.
-
-    storage: type of the stored features; float16 halves the memory and is enough for pooled activations.
-    """
-
-    features: Tensor
-    labels: Tensor
-    seen: Tensor
-
-    def __init__(self, num_samples: int, storage: torch.dtype, with_labels: bool) -> None:
-        super().__init__()
-        if num_samples < 1:
-            raise UserError(f"num_samples must be at least 1, got {num_samples}")
-        self.num_samples = num_samples
-        self._storage = storage
-        self._with_labels = with_labels
-        self.register_buffer("features", torch.empty(0, dtype=storage))
-        self.register_buffer("labels", torch.empty(0))
-        self.register_buffer("seen", torch.zeros(num_samples, dtype=torch.bool))
-
-    @torch.no_grad()
-    def collect(self, index: Tensor, features: Features, labels: Tensor | None = None) -> None:
-        """Remember a batch.   index: (B,) in 0 … N−1.   features: (B, m) or layers.   labels: (B,) or (B, C).
-
-        Of a sample that comes again only the latest features count. Several processes call it together, each with its
-        part of the batch, and all of them remember the whole: wrappers that give the first one's buffers to all, and
-        checkpoints, which the first one writes, then lose nothing.
-        """
-        z, _ = join_layers(features, least=1 if distributed.processes() == 1 else 0)
-        check_labels(labels, len(z), needed=self._with_labels)
-        if index.shape != (len(z),):
-            raise UserError(f"index must have one entry per sample, shape ({len(z)},), got {tuple(index.shape)}")
-        z = z.to(self._storage)
-        if distributed.processes() > 1:
-            sizes = distributed.gather_sizes(len(z), z.device)
-            index, z = (distributed.gather_rows(rows, sizes) for rows in (index.to(z.device), z))
-            labels = None if labels is None else distributed.gather_rows(labels, sizes)
-        if not self.features.numel():
-            self._allocate(z, labels)
-        self.features[index] = z
-        self.seen[index] = True
-        if self.labels.numel() and labels is not None:
-            self.labels[index] = labels.detach().to(self.labels.dtype)
-
-    def _read(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Indices of the samples collected since the last solve, rising, their features in float32 and labels."""
-        chosen = self.seen.nonzero().squeeze(1)
-        if not len(chosen):
-            raise UserError("nothing was collected; call collect(index, features, labels) on the batches of an epoch")
-        z = self.features[chosen].float()
-        if not bool(torch.isfinite(z).all()):
-            raise UserError(
-                f"the collected features hold NaN or inf, or overflow {self._storage}; "
-                f"build {type(self).__name__} with storage=torch.float32, or look for a diverging loss"
-            )
-        return chosen, z, self.labels[chosen] if self.labels.numel() else None
-
-    def _forget(self) -> None:
-        self.seen.fill_(False)
-        self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
-
-    def _allocate(self, z: Tensor, labels: Tensor | None) -> None:
-        for name, buffer in self.named_buffers(recurse=False):
-            setattr(self, name, buffer.to(z.device))
-        self.features = torch.zeros(self.num_samples, z.shape[1], dtype=self._storage, device=z.device)
-        if labels is not None and self._with_labels:
-            self.labels = labels.detach().new_zeros(self.num_samples, *labels.shape[1:])
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        adopt_saved_shapes(self, COLLECTED, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
+from stablenet.weighting.streamed import StreamedLabelPairs, can_stream, whole_need
 
 # The dependence under weights 1 + s·(w − 1) is a polynomial of degree four in s: covariances are quadratic in the
 # weights. Its values at five places give it everywhere.
@@ -116,13 +43,20 @@ def dataset_settings(preset: str, overrides: dict[str, Any]) -> WeightingSetting
 
 @torch.no_grad()
 def solve_dataset(
-    features: Features, labels: Tensor | None = None, *, preset: str = "recommended", **overrides: Any
+    features: Features,
+    labels: Tensor | None = None,
+    *,
+    preset: str = "recommended",
+    memory: str | None = None,
+    **overrides: Any,
 ) -> Solution:
     """Weights of all N samples, solved together (Eq. 7, learning_weight as it stands, no batches and no memory).
 
     features: (N, m), or a dict of layers by name.   labels: (N,) integer classes or (N, C) columns.
+    memory: what the solve may take beside the features, such as "4GiB"; None takes a share of what is free. Within it
+        a set is solved in one piece, beyond it chunk by chunk, which is the same to rounding.
     overrides: fields of `WeightingSettings`, on top of what a whole set changes in the preset (see this module).
-    Returns a `Solution` whose weights (N,) sum to N. Needs room for N × m·q numbers in float32, twice.
+    Returns a `Solution` whose weights (N,) sum to N.
 
     >>> x = torch.randn(64, 1, generator=torch.Generator().manual_seed(0))
     >>> solution = solve_dataset(torch.cat([x, x], 1), pairs="features")
@@ -133,8 +67,26 @@ def solve_dataset(
     z, layers = join_layers(features)
     check_labels(labels, len(z), needed=settings.pairs != "features")
     check_finite(z, layers)
-    generator = torch.Generator(z.device).manual_seed(settings.seed)
-    return solve_problem(z, labels, z.new_empty(0), len(z), settings, generator)
+    return solve_rows(Rows(z), labels, settings, memory)
+
+
+def solve_rows(
+    rows: Rows, labels: Tensor | None, settings: WeightingSettings, memory: str | None, strengths: Sequence[float] = ()
+) -> Solution:
+    """Solve in one piece where the budget allows it, else chunk by chunk.   labels: (n,) or (n, C), of all samples."""
+    generator = torch.Generator(rows.device).manual_seed(settings.seed)
+    columns = 0 if labels is None else labels.shape[1] if labels.ndim == 2 else len(labels.unique())
+    need = whole_need(rows.total, rows.width, columns, settings, rows.device)
+    budget = choose_budget(memory, rows.device)
+    fixed = torch.empty(0, device=rows.device)
+    if need <= budget or (memory is None and not can_stream(settings)):
+        return solve_problem(rows.whole(), labels, fixed, rows.total, settings, generator, strengths)
+    if not can_stream(settings):
+        require_budget(budget, need, "with these settings, which need all samples at once, a solve")
+    assert labels is not None  # label pairs have labels
+    with torch.autocast(rows.device.type, enabled=False):
+        statistic = StreamedLabelPairs(rows.divided(CHUNK_ROWS), labels, settings, generator, budget)
+        return solve_drawn(lambda step: [statistic], labels, fixed, rows.total, settings, strengths)
 
 
 class DatasetWeighting(SampleStore):
@@ -152,7 +104,7 @@ class DatasetWeighting(SampleStore):
 
     strength: how far the handed-out weights are from ones, 1 + strength·(w − 1); let it rise from 0 over the first
         epochs (`set_strength`), because uneven weights disturb a network that has learned nothing yet.
-    storage: as `SampleStore` has it.
+    storage, memory: as `SampleStore` has them.
     """
 
     weights: Tensor
@@ -168,10 +120,11 @@ class DatasetWeighting(SampleStore):
         preset: str = "recommended",
         *,
         storage: torch.dtype = torch.float16,
+        memory: str | None = None,
         **overrides: Any,
     ) -> None:
         settings = dataset_settings(preset, overrides)
-        super().__init__(num_samples, storage, with_labels=settings.pairs != "features")
+        super().__init__(num_samples, storage, memory, with_labels=settings.pairs != "features")
         self.preset = preset
         self.settings = settings
         self.last_solution: Solution | None = None
@@ -202,9 +155,8 @@ class DatasetWeighting(SampleStore):
 
         The solution's weights are those of the collected samples in the order of their indices.
         """
-        chosen, z, labels = self._read()
-        generator = torch.Generator(z.device).manual_seed(self.settings.seed)
-        solution = solve_problem(z, labels, z.new_empty(0), len(z), self.settings, generator, PLACES[1:-1])
+        chosen, rows, labels = self.read()
+        solution = solve_rows(rows, labels, self.settings, self.memory, PLACES[1:-1])
         self.weights.fill_(1.0)
         self.weights[chosen] = solution.weights
         before, after = solution.dependence.split(1)

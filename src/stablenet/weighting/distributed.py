@@ -33,3 +33,33 @@ def own_slice(sizes: list[int]) -> slice:
     """This rank's rows in the gathered batch."""
     first = sum(sizes[: dist.get_rank()])
     return slice(first, first + sizes[dist.get_rank()])
+
+
+def smallest(value: int, device: torch.device) -> int:
+    """The smallest of all processes' numbers. Reads the device."""
+    if processes() == 1:
+        return value
+    found = torch.tensor(value, device=device)
+    dist.all_reduce(found, dist.ReduceOp.MIN)
+    return int(found)
+
+
+def sum_in_place(values: Tensor) -> None:
+    """Replace whole numbers by their sums over all processes."""
+    if processes() > 1:
+        dist.all_reduce(values)
+
+
+def max_in_place(values: Tensor) -> None:
+    """Replace numbers by the largest of all processes."""
+    if processes() > 1:
+        dist.all_reduce(values, dist.ReduceOp.MAX)
+
+
+def broadcast(values: Tensor) -> Tensor:
+    """The first process's values, in all processes."""
+    if processes() == 1:
+        return values
+    values = values.contiguous()
+    dist.broadcast(values, 0)
+    return values

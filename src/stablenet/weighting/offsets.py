@@ -19,64 +19,92 @@ products, stand for the context (`components`): they show the style and less of 
 Labels that features do not predict leave every offset at zero. Where features tell nearly everything they name the
 object, or nothing would be left to learn: as U goes from 1 − `LEFT` to 1 the offsets fade to none.
 
+A set that does not fit into the memory it is given is read chunk by chunk. Where N × C offsets are too many to keep,
+what gives them is kept instead, the components of every sample and the regressions, or they are kept in half precision.
+
 Offsets can go too far, beside weights above all, and most where labels are noisy: the network then answers against the
 context. Held-out source samples show it (`context_use`), and `DatasetOffsets.weaken` is the remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, nn
 
 from stablenet.errors import UserError
-from stablenet.weighting.dataset import SampleStore
-from stablenet.weighting.fourier import standardize
+from stablenet.weighting.budget import LARGEST_DEFAULT, choose_budget, read_size, require_budget
+from stablenet.weighting.chunks import CHUNK_ROWS, Rows, by_device, column_moments
+from stablenet.weighting.components import ROWS_AT_ONCE, leading_components, standardizing, stream_components
 from stablenet.weighting.inputs import Features, check_finite, join_layers
-
-LEAST = 1e-5  # of all variance: a component with less is rounding
-
-
-def leading_components(z: Tensor, count: int) -> Tensor:
-    """The `count` leading components of features z (n, m), their squares and pairwise products, all standardized.
-
-    Squares and products let a linear model draw ellipses around groups of samples, as domains are.
-    Returns (n, k + k·(k + 1)/2), k at most n and m; components without variance are zeros.
-    """
-    z = standardize(z)
-    tall = len(z) >= z.shape[1]
-    variances, vectors = torch.linalg.eigh((z.T @ z if tall else z @ z.T) / len(z))  # rising; the smaller matrix
-    chosen = torch.arange(len(variances) - 1, max(-1, len(variances) - 1 - count), -1, device=z.device)
-    scores = z @ vectors[:, chosen] if tall else vectors[:, chosen]
-    leading = standardize(scores) * (variances[chosen] > LEAST * variances.sum())
-    first, second = torch.triu_indices(len(chosen), len(chosen), device=z.device)
-    return torch.cat([leading, standardize(leading[:, first] * leading[:, second])], 1)
-
+from stablenet.weighting.logistic import (
+    BUFFERS,
+    FOLDS,
+    LOGITS_AT_ONCE,
+    STEPS,
+    Regression,
+    Regressors,
+    block_rows,
+    cross_fit,
+    deal_folds,
+    predict,
+    whole_regressors,
+)
+from stablenet.weighting.samples import SampleStore
 
 LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade. By argument; published runs have more
-FOLDS = 5
-RIDGES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the mean loss is of order one, features are standardized
-STEPS = 100  # of L-BFGS for every ridge, starting from the one before
+STORED_SHARE = 0.25  # of the budget that the offsets of all samples may take, kept as they are
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """values: (N, C), what is added to the logits.   explained: U, of the label's entropy, 0 to 1.
-    ridge: the chosen one.
+    """What the context predicts of the labels of a set.
+
+    explained: U, of the label's entropy, 0 to 1.   log_prior: (C,) of the classes.   trust: factor of the log-odds.
     """
 
-    values: Tensor
+    context: Regressors
+    regression: Regression
+    log_prior: Tensor
     explained: float
-    ridge: float
+    trust: float
+
+    @property
+    def ridge(self) -> float:
+        """The chosen one."""
+        return self.regression.ridge
+
+    @cached_property
+    def values(self) -> Tensor:
+        """(N, C), what is added to the logits."""
+        return torch.cat([part for _, part in self.parts()])
+
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """Places and offsets (b, C) of one block after the other."""
+        fold = self.regression.fold
+        for _, blocks in self.context.chunks():
+            for places, z in blocks:
+                yield places, weigh_odds(self.regression.predict(z, fold[places]), self.log_prior, self.trust)
+
+
+def weigh_odds(predicted: Tensor, log_prior: Tensor, trust: float | Tensor) -> Tensor:
+    """trust·(log p(y | c) − log p(y)); 0 for classes without samples.   predicted: (b, C).   log_prior: (C,)."""
+    return torch.where(log_prior.isfinite(), trust * (predicted - log_prior), 0.0)
 
 
 @torch.no_grad()
 def solve_offsets(
-    features: Features, labels: Tensor, num_classes: int | None = None, *, components: int = 0, seed: int = 0
+    features: Features,
+    labels: Tensor,
+    num_classes: int | None = None,
+    *,
+    components: int = 0,
+    seed: int = 0,
+    memory: str | None = None,
 ) -> Offsets:
     """Offsets of all N samples.
 
@@ -84,6 +112,7 @@ def solve_offsets(
     labels: (N,) integer classes below num_classes; None takes those that occur.   seed: of the folds.
     components: 0 regresses on all features and trusts them by √U; more on so many leading components, trusted whole.
         Both fade as U goes from 1 − `LEFT` to 1.
+    memory: as in `solve_dataset`.
 
     >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     >>> offsets = solve_offsets(x, (x[:, 0] > 0).long())
@@ -94,74 +123,103 @@ def solve_offsets(
     z, layers = join_layers(features)
     _check_classes(labels, len(z), num_classes)
     check_finite(z, layers)
+    return solve_rows(Rows(z), labels, num_classes or int(labels.max()) + 1, components, seed, memory)
+
+
+def solve_rows(rows: Rows, labels: Tensor, classes: int, components: int, seed: int, memory: str | None) -> Offsets:
+    """As `solve_offsets`, in one piece where the budget allows it, else chunk by chunk.
+
+    labels: (n,), of all samples.
+    """
     labels = labels.long()
-    classes = num_classes or int(labels.max()) + 1
     log_prior = (torch.bincount(labels, minlength=classes) / len(labels)).log()  # −inf for a class without samples
     entropy = -float(log_prior[labels].mean())
-    with torch.autocast(z.device.type, enabled=False):
-        context = leading_components(z, components) if components else _scale(z)
-        predicted, loss, ridge = cross_fit(context, labels, classes, deal_folds(labels, seed))
-    explained = max(0.0, 1 - loss / entropy) if entropy > 0 else 0.0
-    trust = (1.0 if components else explained**0.5) * min(1.0, (1 - explained) / LEFT)
-    values = trust * (predicted - log_prior) if explained else torch.zeros_like(predicted)
-    return Offsets(torch.where(log_prior.isfinite(), values, 0.0), explained, ridge)
+    with torch.autocast(rows.device.type, enabled=False):
+        context = read_context(rows, classes, components, choose_budget(memory, rows.device))
+        regression = cross_fit(context, labels, classes, deal_folds(labels, seed))
+    explained = max(0.0, 1 - regression.loss / entropy) if entropy > 0 else 0.0
+    trust = (1.0 if components else explained**0.5) * min(1.0, (1 - explained) / LEFT) if explained else 0.0
+    return Offsets(context, regression, log_prior, explained, trust)
 
 
-def cross_fit(z: Tensor, y: Tensor, classes: int, fold: Tensor) -> tuple[Tensor, float, float]:
-    """Log-probabilities (n, C) of every sample by a regression that was not shown its fold; their log-loss; the ridge.
-
-    z: (n, m) standardized.   y: (n,).   fold: (n,) from 0. From the largest ridge down until held-out labels are
-    predicted worse again.
-    """
-    shown = (fold != torch.arange(int(fold.max()) + 1, device=fold.device)[:, None]).to(z)
-    shares = shown / shown.sum(1, keepdim=True).clamp_min(1)
-    slopes = z.new_zeros(len(shown), z.shape[1], classes)
-    levels = z.new_zeros(len(shown), 1, classes)
-    best: tuple[Tensor, float, float] | None = None
-    for ridge in RIDGES:
-        fit_logistic(z, y, shares, ridge, slopes, levels)
-        rows = (z @ slopes + levels)[fold, torch.arange(len(z), device=z.device)]
-        told = functional.log_softmax(rows, 1)
-        loss = float(functional.nll_loss(told, y))
-        if best is not None and loss >= best[1]:
-            break
-        best = told, loss, ridge
-    assert best is not None
-    return best
+def whole_need(total: int, width: int, classes: int) -> int:
+    """Bytes that the solve in one piece takes: features, what is made of them, and logits of all folds."""
+    return 4 * total * (4 * width + BUFFERS * FOLDS * classes)
 
 
-def fit_logistic(z: Tensor, y: Tensor, shares: Tensor, ridge: float, slopes: Tensor, levels: Tensor) -> None:
-    """min over every problem k of Σ_i shares_ki·CE_i + ridge·‖slopes_k‖², all k at once, in place.
-
-    z: (n, m).   y: (n,).   shares: (k, n).   slopes: (k, m, C) and levels: (k, 1, C), from where they are.
-    """
-    optimizer = torch.optim.LBFGS([slopes, levels], max_iter=STEPS, line_search_fn="strong_wolfe")
-    truth = functional.one_hot(y, slopes.shape[2]).to(z)
-
-    def loss() -> Tensor:
-        told = functional.log_softmax(z @ slopes + levels, 2)
-        misses = shares[..., None] * (told.exp() - truth)  # the slope of the loss in the logits
-        slopes.grad = z.T @ misses + 2 * ridge * slopes
-        levels.grad = misses.sum(1, keepdim=True)
-        return ridge * slopes.square().sum() - (shares[..., None] * truth * told).sum()
-
-    optimizer.step(loss)
-    slopes.grad = levels.grad = None
+def streamed_need(total: int, width: int, classes: int, components: int, device: torch.device) -> int:
+    """Bytes that the solve chunk by chunk takes at least: blocks of logits, what L-BFGS remembers, components."""
+    regressors = components + components * (components + 1) // 2 if components else width
+    block = by_device(LOGITS_AT_ONCE, device)
+    memory = 2 * STEPS * FOLDS * (regressors + 1) * classes
+    need = 4 * (BUFFERS * block + memory + 4 * FOLDS * total)
+    return need + 24 * (total * regressors + width**2) if components else need
 
 
-def deal_folds(labels: Tensor, seed: int, folds: int = FOLDS) -> Tensor:
-    """(n,) every sample's fold, drawn; the samples of a class are spread evenly."""
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
-    by_class = shuffled[labels[shuffled].argsort(stable=True)]
-    fold = torch.empty_like(labels)
-    fold[by_class] = torch.arange(len(labels), device=labels.device) % min(folds, len(labels))
-    return fold
+def read_context(rows: Rows, classes: int, components: int, budget: int) -> Regressors:
+    """What stands for the context of each sample: all features or their leading components, standardized."""
+    if rows.total < rows.width or whole_need(rows.total, rows.width, classes) <= budget:
+        z = rows.whole()
+        return whole_regressors(leading_components(z, components) if components else _scale(z))
+    least = streamed_need(rows.total, rows.width, classes, components, rows.device)
+    require_budget(budget, least, f"solving for the offsets of {rows.total:,} samples")
+    rows, block = rows.divided(CHUNK_ROWS), block_rows(classes, rows.device)
+    if components:
+        found = stream_components(rows, components)
+        return Regressors(rows.beside(found), block, float(found.abs().max()))
+    moments = column_moments(rows, (parts for _, parts in rows.blocks(ROWS_AT_ONCE)), rows.width)
+    mean, slope = standardizing(moments)
+    peak = float(((moments.peak + moments.mean.abs()) * slope).max())
+    return Regressors(rows, block, peak, partial(_standardize, mean=mean, slope=slope))
+
+
+def _standardize(z: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
+    return (z - mean).mul_(slope)
 
 
 def check_components(components: int) -> None:
     """A whole number, 0 or more."""
     if components != int(components) or components < 0:
         raise UserError(f"components must be a whole number, 0 (all features) or more, got {components}")
+
+
+class PredictedOffsets(nn.Module):
+    """Offsets that are computed when they are looked up, from the few components of every sample: N × k numbers."""
+
+    context: Tensor  # (N, k)
+    fold: Tensor  # (N,)
+    slopes: Tensor  # (folds, k, C)
+    levels: Tensor  # (folds, 1, C)
+    log_prior: Tensor  # (C,)
+    trust: Tensor  # (N,) 0 for samples that took no part
+
+    def __init__(self, num_samples: int, num_classes: int, components: int) -> None:
+        super().__init__()
+        width = components + components * (components + 1) // 2
+        self.register_buffer("context", torch.zeros(num_samples, width))
+        self.register_buffer("fold", torch.zeros(num_samples, dtype=torch.uint8))
+        self.register_buffer("slopes", torch.zeros(FOLDS, width, num_classes))
+        self.register_buffer("levels", torch.zeros(FOLDS, 1, num_classes))
+        self.register_buffer("log_prior", torch.zeros(num_classes))
+        self.register_buffer("trust", torch.zeros(num_samples))
+
+    def keep(self, chosen: Tensor, solution: Offsets) -> None:
+        """Take over a solution of the samples with these indices (n,)."""
+        self.to(chosen.device)
+        regression = solution.regression
+        self.trust.zero_()
+        self.trust[chosen] = solution.trust
+        self.fold[chosen] = regression.fold.to(self.fold.dtype)
+        folds, width, _ = regression.slopes.shape  # fewer than there is room for, of very few samples or features
+        self.context[chosen, :width] = solution.context.rows.whole()
+        self.slopes[:folds, :width] = regression.slopes
+        self.levels[:folds] = regression.levels
+        self.log_prior.copy_(solution.log_prior)
+
+    def forward(self, index: Tensor) -> Tensor:
+        """index: (B,).   Returns (B, C), at full strength."""
+        predicted = predict(self.context[index], self.fold[index].long(), self.slopes, self.levels)
+        return weigh_odds(predicted, self.log_prior, self.trust[index, None])
 
 
 class DatasetOffsets(SampleStore):
@@ -173,15 +231,19 @@ class DatasetOffsets(SampleStore):
     >>> offsets(torch.tensor([2, 0])).shape
     torch.Size([2, 2])
 
-    In training, `cross_entropy(logits + offsets(index), y)`; to evaluate, the logits alone. Keeps N × C numbers.
+    In training, `cross_entropy(logits + offsets(index), y)`; to evaluate, the logits alone. Keeps N × C numbers; where
+    these are more than a quarter of the memory, what they are computed from (with components), or half precision.
 
     strength: offsets are multiplied by it; beside weights that make context and label independent, whole offsets would
         remove the dependence twice.
-    components: as in `solve_offsets`.
+    components: as in `solve_offsets`.   storage, memory: as `SampleStore` has them.
     `weaken` them where the network comes to answer against the context, see `context_use`.
     """
 
-    offsets: Tensor
+    offsets: Tensor  # (N, C), or empty with `predicted`
+    predicted: PredictedOffsets | None
+    truth: Tensor | None  # (N,) labels, with `predicted` and in half precision
+    columns: Tensor  # how many of another store's features it is solved from, 0 for all
     left: Tensor  # what `weaken` has left of the strength
 
     def __init__(
@@ -193,20 +255,58 @@ class DatasetOffsets(SampleStore):
         components: int = 0,
         seed: int = 0,
         storage: torch.dtype = torch.float16,
+        memory: str | None = None,
     ) -> None:
-        super().__init__(num_samples, storage, with_labels=True)
+        super().__init__(num_samples, storage, memory, with_labels=True)
         if strength < 0:
             raise UserError(f"the strength of offsets must be 0 or more, got {strength}")
         check_components(components)
         self.strength, self.components, self.seed = strength, components, seed
-        self.register_buffer("offsets", torch.zeros(num_samples, num_classes))
+        self.num_classes = num_classes
+        self._lender: SampleStore | None = None
+        self.register_buffer("columns", torch.zeros((), dtype=torch.int64))
+        budget = LARGEST_DEFAULT if memory is None else read_size(memory)
+        many = 4 * num_samples * num_classes > STORED_SHARE * budget
+        self.predicted = PredictedOffsets(num_samples, num_classes, components) if many and components else None
+        kept = 0 if self.predicted is not None else num_samples
+        self.register_buffer("offsets", torch.zeros(kept, num_classes, dtype=torch.float16 if many else torch.float32))
         self.register_buffer("left", torch.ones(()))
+        # The one of C columns that is written down for every sample; not needed where all are kept.
+        self.register_buffer("truth", torch.zeros(num_samples, dtype=torch.int64) if many else None)
 
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:
         """The offsets (B, C) of the samples with these indices (B,); zeros in `eval()`."""
-        found = self.offsets[index.to(self.offsets.device)]
-        return found if self.training else torch.zeros_like(found)
+        index = index.to(self.offsets.device)
+        if not self.training:
+            return torch.zeros(len(index), self.num_classes, device=index.device)
+        return self._look_up(index)
+
+    @torch.no_grad()
+    def describe(self) -> Tensor:
+        """(N, C) as they enter the loss; (N,), those of the samples' own classes, where N × C are not kept."""
+        if self.truth is None:
+            return self.offsets
+        places = torch.arange(self.num_samples, device=self.offsets.device).split(ROWS_AT_ONCE)
+        found = [self._look_up(part).gather(1, self.truth[part, None]).squeeze(1) for part in places]
+        return torch.cat(found)
+
+    @property
+    def act(self) -> bool:
+        """Whether any is not zero. Reads the device."""
+        if self.predicted is not None:
+            return bool(self.left * self.predicted.trust.any())
+        return bool(self.offsets.any())
+
+    def _look_up(self, index: Tensor) -> Tensor:
+        if self.predicted is not None:
+            whole: Tensor = self.predicted(index)
+            return self.strength * self.left * whole
+        return self.offsets[index].float()
+
+    def borrow(self, lender: SampleStore) -> None:
+        """Solve from the features of another store, the first `columns` of them, and keep none here."""
+        self._lender = lender
 
     @torch.no_grad()
     def weaken(self, factor: float = 0.5) -> float:
@@ -218,7 +318,8 @@ class DatasetOffsets(SampleStore):
         return float(self.left)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        whole = {f"{prefix}left": torch.ones(())}  # for states from before it could be less
+        # For states from before offsets could be weakened or borrow features.
+        whole = {f"{prefix}left": torch.ones(()), f"{prefix}columns": torch.zeros((), dtype=torch.int64)}
         super()._load_from_state_dict({**whole, **state_dict}, prefix, *args)
 
     @torch.no_grad()
@@ -227,11 +328,22 @@ class DatasetOffsets(SampleStore):
 
         The solution is of the collected samples in the order of their indices, at full strength.
         """
-        chosen, z, labels = self._read()
+        chosen, rows, labels = (self if self._lender is None else self._lender).read()
+        self.to(chosen.device)
+        if self._lender is not None and self.columns > 0:
+            rows = rows.narrowed(int(self.columns))
         assert labels is not None
-        solution = solve_offsets(z, labels, self.offsets.shape[1], components=self.components, seed=self.seed)
-        self.offsets.zero_()
-        self.offsets[chosen] = self.strength * self.left * solution.values
+        _check_classes(labels, len(labels), self.num_classes)
+        solution = solve_rows(rows, labels, self.num_classes, self.components, self.seed, self.memory)
+        if self.truth is not None:
+            self.truth = self.truth.to(labels.device)
+            self.truth[chosen] = labels.long()
+        if self.predicted is not None:
+            self.predicted.keep(chosen, solution)
+        else:
+            self.offsets.zero_()
+            for places, values in solution.parts():
+                self.offsets[chosen[places]] = (self.strength * self.left * values).to(self.offsets.dtype)
         self._forget()
         return solution
 

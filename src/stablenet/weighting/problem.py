@@ -89,22 +89,35 @@ def solve_problem(
     """
     with torch.autocast(rows.device.type, enabled=False):
         draw = draw_statistics(rows, labels, settings, generator)
-        if settings.chance and labels is not None:
-            ones = rows.new_ones(len(rows), dtype=settings.working_dtype(rows.device))
-            first = draw(0)
-            share = sum(float(part.value_and_gradient(ones)[0]) for part in first)
-            draw = begin_with(first, draw)
-            settings = replace(settings, penalty=settings.penalty + settings.chance * doubt(labels, share))
-        if settings.tolerance is None:
-            solution = solve_weights(draw, fixed, size, settings)
-        else:
-            kept = labels if settings.totals == "classes" and labels is not None and labels.ndim == 1 else None
-            classes = None if kept is None else kept[fixed.numel() :]
-            solution = solve_to_tolerance(draw, fixed, size, settings, classes)
-        if not strengths:
-            return solution
-        weights = solution.weights.to(settings.working_dtype(rows.device))
-        return replace(solution, halfway=measure_halfway(draw(0), fixed.to(weights.dtype), weights, strengths))
+        return solve_drawn(draw, labels, fixed, size, settings, strengths)
+
+
+def solve_drawn(
+    draw: Callable[[int], Sequence[Statistic]],
+    labels: Tensor | None,
+    fixed: Tensor,
+    size: int,
+    settings: WeightingSettings,
+    strengths: Sequence[float] = (),
+) -> Solution:
+    """As `solve_problem`, given the statistics of every inner step.   labels: of all rows."""
+    dtype = settings.working_dtype(fixed.device)
+    if settings.chance and labels is not None:
+        ones = fixed.new_ones(len(fixed) + size, dtype=dtype)
+        first = draw(0)
+        share = sum(float(part.value_and_gradient(ones)[0]) for part in first)
+        draw = begin_with(first, draw)
+        settings = replace(settings, penalty=settings.penalty + settings.chance * doubt(labels, share))
+    if settings.tolerance is None:
+        solution = solve_weights(draw, fixed, size, settings)
+    else:
+        kept = labels if settings.totals == "classes" and labels is not None and labels.ndim == 1 else None
+        classes = None if kept is None else kept[fixed.numel() :]
+        solution = solve_to_tolerance(draw, fixed, size, settings, classes)
+    if not strengths:
+        return solution
+    weights = solution.weights.to(dtype)
+    return replace(solution, halfway=measure_halfway(draw(0), fixed.to(dtype), weights, strengths))
 
 
 def measure_halfway(

@@ -37,12 +37,13 @@ class WholeSet(nn.Module):
         fold_seed: int,
         overrides: Mapping[str, Any],
         storage: torch.dtype = torch.float16,
+        memory: str | None = None,
     ) -> None:
         super().__init__()
         self.plan, self.num_samples = plan, num_samples
         self.weighting = None
         if plan.strength > 0:
-            self.weighting = DatasetWeighting(num_samples, preset, storage=storage, **overrides)
+            self.weighting = DatasetWeighting(num_samples, preset, storage=storage, memory=memory, **overrides)
         self.offsets = None
         if plan.offset > 0:
             self.offsets = DatasetOffsets(
@@ -52,17 +53,23 @@ class WholeSet(nn.Module):
                 components=plan.components,
                 seed=fold_seed,
                 storage=storage,
+                memory=memory,
             )
+
+        if self.weighting is not None and self.offsets is not None:
+            self.offsets.borrow(self.weighting)
 
     def collect(self, index: Tensor, features: Mapping[str, Tensor], labels: Tensor) -> None:
         """Remember a batch.   index: (B,).   features: (B, m) of every tap, the first tap first.   labels: (B,).
 
         Weights and leading components are solved from all taps, other offsets from the first.
         """
+        first = next(iter(features.values()))
         if self.weighting is not None:
             self.weighting.collect(index, dict(features), labels)
-        if self.offsets is not None:
-            first = next(iter(features.values()))
+            if self.offsets is not None:
+                self.offsets.columns.fill_(0 if self.offsets.components else first.shape[1])
+        elif self.offsets is not None:
             self.offsets.collect(index, dict(features) if self.offsets.components else first, labels)
 
     def solve(self) -> dict[str, float]:
@@ -71,6 +78,7 @@ class WholeSet(nn.Module):
         ess_ratio, largest_weight: 1 for even weights.   dependence_before, dependence_after: with weights.
         context_explains: with offsets, the share of the label's entropy that their regression predicts.
         """
+        explained = None if self.offsets is None else self.offsets.solve().explained  # first: the weights forget
         if self.weighting is None:
             found = {"ess_ratio": 1.0, "largest_weight": 1.0}
         else:
@@ -79,8 +87,8 @@ class WholeSet(nn.Module):
             self.weighting.set_strength(self.plan.strength)
             found = self.weighting.describe()
             self.weighting.set_strength(present)
-        if self.offsets is not None:
-            found["context_explains"] = self.offsets.solve().explained
+        if explained is not None:
+            found["context_explains"] = explained
         return found
 
     def set_epoch(self, epoch: int, epochs: int) -> None:
@@ -104,11 +112,12 @@ class WholeSet(nn.Module):
         """What entered the loss of every sample last.
 
         weight: (N,).   With offsets, offset: (N, C), added to the logits, and context: (N, C), by how much the context
-        raises the log-probability of every class, log p(y | c) − log p(y), as far as it is trusted.
+        raises the log-probability of every class, log p(y | c) − log p(y), as far as it is trusted; both (N,), of the
+        sample's own class, where N × C numbers are too many to keep.
         """
         columns = {"weight": torch.ones(self.num_samples) if self.weighting is None else self.weighting.handed}
         if self.offsets is not None:
             used = self.offsets.strength * float(self.offsets.left)
-            columns["offset"] = self.offsets.offsets
-            columns["context"] = self.offsets.offsets / used if used else self.offsets.offsets
+            columns["offset"] = self.offsets.describe()
+            columns["context"] = columns["offset"] / used if used else columns["offset"]
         return columns

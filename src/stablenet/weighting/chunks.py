@@ -1,0 +1,197 @@
+"""Features of a whole set, read chunk by chunk, and sums over them that do not depend on who adds them up.
+
+A chunk is a fixed range of sample indices. Of several processes each holds some of the chunks. Partial sums of chunks
+are added as whole numbers of a fixed small unit: such additions are exact, hence the same in any order, and any number
+of processes finds the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stablenet.weighting import distributed
+
+CHUNK_ROWS = 32_768
+BITS = 61  # of a sum; 63 there are, and rounding needs some
+
+
+def by_device(sizes: Mapping[str, int], device: torch.device) -> int:
+    """The size that is for the device's kind, where one is for "cpu" and one for "cuda" and all others."""
+    return sizes["cpu" if device.type == "cpu" else "cuda"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Places start … stop − 1 among the n samples, and where the first of them lies among the stored rows."""
+
+    start: int
+    stop: int
+    stored: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+class Rows:
+    """Features of n samples, in the order of their indices; in several processes those of this process's chunks.
+
+    stored: (r, m), on the device or not: rows are converted to `dtype` and moved when they are read.
+    chosen: (n',) which stored rows they are, in order; None for all.
+    chunks: this process's; None for one chunk of all samples.   total: n, when other processes hold some.
+    several: whether there are more chunks than one, here and elsewhere.
+    """
+
+    def __init__(
+        self,
+        stored: Tensor,
+        *,
+        device: torch.device | None = None,
+        chosen: Tensor | None = None,
+        chunks: list[Chunk] | None = None,
+        total: int | None = None,
+        several: bool = False,
+    ) -> None:
+        self._stored, self._chosen = stored, chosen
+        held = len(stored) if chosen is None else len(chosen)
+        self.device = stored.device if device is None else device
+        self.total = held if total is None else total
+        self.chunks = [Chunk(0, held, 0)] if chunks is None else chunks
+        self.several = several
+        self.width = stored.shape[1]
+        self.dtype = torch.float64 if stored.dtype == torch.float64 else torch.float32  # of rows that are read
+
+    def divided(self, size: int) -> Rows:
+        """The same rows, all held here, in chunks of so many."""
+        starts = range(0, self.total, size)
+        chunks = [Chunk(start, min(start + size, self.total), start) for start in starts]
+        return Rows(self._stored, device=self.device, chosen=self._chosen, chunks=chunks, several=len(chunks) > 1)
+
+    def narrowed(self, width: int) -> Rows:
+        """The first columns of the same rows."""
+        found = copy(self)
+        found._stored, found.width = self._stored[:, :width], width
+        return found
+
+    def beside(self, values: Tensor) -> Rows:
+        """Other rows (n, k) of the same samples, which every process has whole, in the same chunks."""
+        chunks = [Chunk(chunk.start, chunk.stop, chunk.start) for chunk in self.chunks]
+        return Rows(values, chunks=chunks, total=self.total, several=self.several)
+
+    def whole(self) -> Tensor:
+        """All rows in one piece, (n, m) on the device, where they are all held here."""
+        held = Chunk(0, self.total, 0)
+        return self.read(held, 0, self.total)
+
+    def read(self, chunk: Chunk, start: int, stop: int) -> Tensor:
+        """Places start … stop − 1, of that chunk, (stop − start, m) in `dtype` on the device."""
+        held = slice(chunk.stored + start - chunk.start, chunk.stored + stop - chunk.start)
+        rows = self._stored[held] if self._chosen is None else self._stored[self._chosen[held]]
+        return rows.to(self.device).to(self.dtype).contiguous()
+
+    def pick(self, chunk: Chunk, places: Tensor) -> Tensor:
+        """Samples at the given places of that chunk, (len(places), m) in `dtype` on the device."""
+        held = (places - (chunk.start - chunk.stored)).to(self._stored.device)
+        rows = self._stored[held if self._chosen is None else self._chosen[held]]
+        return rows.to(self.device).to(self.dtype)
+
+    def blocks(self, size: int) -> Iterator[tuple[Chunk, Iterator[Tensor]]]:
+        """For every chunk of this process, its rows, at most `size` at a time."""
+        for chunk in self.chunks:
+            starts = range(chunk.start, chunk.stop, size)
+            yield chunk, (self.read(chunk, start, min(start + size, chunk.stop)) for start in starts)
+
+
+class ExactSum:
+    """The sum of all chunks' parts, of all processes: the same bits in any order.
+
+    bound: of the sum of the parts' absolute values, entry by entry. A sum of one chunk alone is its part, untouched.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, rows: Rows, bound: float) -> None:
+        self._several, self._dtype, self._bound = rows.several, dtype, max(bound, 2.0**-BITS)
+        self._unit = 2.0 ** (math.ceil(math.log2(self._bound)) - BITS)
+        self._shape, self._part = shape, torch.zeros(shape, dtype=dtype, device=rows.device)
+        size = math.prod(shape)
+        self._total = torch.zeros(size + 1 if rows.several else 0, dtype=torch.int64, device=rows.device)
+
+    def add(self, part: Tensor) -> None:
+        """One chunk's part."""
+        if not self._several:
+            self._part = part
+            return
+        self._total[:-1] += (part / self._unit).round_().to(torch.int64).view(-1)
+        self._total[-1] += ~(part.abs() <= self._bound).all()  # NaN, infinities, and what would overflow
+
+    def result(self) -> Tensor:
+        """NaN where a part was not finite or beyond the bound."""
+        if not self._several:
+            return distributed.broadcast(self._part)
+        distributed.sum_in_place(self._total)
+        summed = self._total[:-1].to(self._dtype).mul_(self._unit).view(self._shape)
+        return torch.where(self._total[-1] > 0, torch.nan, summed)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of columns: mean, root of the mean square around it, largest absolute value.   each: (k,)."""
+
+    mean: Tensor
+    spread: Tensor
+    peak: Tensor
+
+
+@dataclass(frozen=True)
+class ChunkMoments:
+    """Of one chunk's rows: their number, their mean and the sum of squares around it.   mean, squares: (k,)."""
+
+    count: int
+    mean: Tensor
+    squares: Tensor
+
+    def join(self, other: ChunkMoments) -> ChunkMoments:
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        mean = self.mean + apart * (other.count / count)
+        squares = self.squares + other.squares + apart.square() * (self.count * other.count / count)
+        return ChunkMoments(count, mean, squares)
+
+
+def column_moments(rows: Rows, blocks: Iterator[Iterator[Tensor]], width: int) -> Moments:
+    """Moments of columns computed from the rows, whose parts come chunk by chunk.   parts: (b, k)."""
+    wide = wide_type(rows.device)
+    peak = torch.zeros(width, dtype=wide, device=rows.device)
+    found = []
+    for parts in blocks:
+        chunk = None
+        for part in parts:
+            peak = torch.maximum(peak, part.abs().amax(0).to(wide))
+            here = _measure(part.to(wide))
+            chunk = here if chunk is None else chunk.join(here)
+        if chunk is not None:
+            found.append(chunk)
+    distributed.max_in_place(peak)
+    largest = float(peak.max())
+    sums = ExactSum((width,), wide, rows, rows.total * largest)
+    for one in found:
+        sums.add(one.mean * one.count)
+    mean = sums.result() / rows.total
+    around = ExactSum((width,), wide, rows, 4 * rows.total * largest**2)
+    for one in found:
+        around.add(one.squares + one.count * (one.mean - mean).square())
+    return Moments(mean, (around.result() / rows.total).sqrt(), peak)
+
+
+def _measure(part: Tensor) -> ChunkMoments:
+    mean = part.mean(0)
+    return ChunkMoments(len(part), mean, (part - mean).square_().sum(0))
+
+
+def wide_type(device: torch.device) -> torch.dtype:
+    """Of sums that are taken once: float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
