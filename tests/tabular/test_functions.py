@@ -10,6 +10,7 @@ from stablenet import UserError
 from stablenet.tabular import functions as module
 from stablenet.tabular.encode import Block, Encoding
 from stablenet.tabular.functions import (
+    FunctionRows,
     FunctionSettings,
     apply_functions,
     draw_functions,
@@ -113,7 +114,8 @@ def test_a_category_counts_like_a_numeric_column_whatever_its_number_of_values(w
     encoding, base = encoding_of([1, width]), generator.uniform(0.5, 2, 500)
     drawn = draw_functions(encoding, FunctionSettings(num_functions=4, interactions=0))
     design = np.column_stack([generator.normal(size=500), one_hot(codes, width)])
-    rows = prepare_statistic(design, encoding, drawn, base, 1.0)._rows[:, drawn.members[:, 1]].numpy()
+    [(_, rows)] = prepare_statistic(design, encoding, drawn, base, 1.0).rows.parts()
+    rows = rows[:, drawn.members[:, 1]].numpy()
     variance = np.average(rows**2, axis=0, weights=base) - np.average(rows, axis=0, weights=base) ** 2
     assert variance.sum() == pytest.approx(5)
 
@@ -121,8 +123,26 @@ def test_a_category_counts_like_a_numeric_column_whatever_its_number_of_values(w
 def test_constant_columns_have_no_dependence():
     design = np.column_stack([np.zeros(30), np.random.default_rng(0).normal(size=(30, 2))])
     drawn = draw_functions(encoding_of([1, 1, 1]), FunctionSettings(interactions=0))
-    rows = apply_functions(design, drawn)
+    [(_, rows)] = FunctionRows(design, drawn).parts()
     assert (rows[:, drawn.members[:, 0]] == 0).all()
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_table_in_parts_has_the_statistic_of_the_whole(monkeypatch, kept):
+    generator = np.random.default_rng(6)
+    design = np.column_stack([generator.normal(size=(500, 2)), one_hot(generator.integers(0, 3, 500), 3)])
+    design[:, 1] += design[:, 0]
+    encoding, base = encoding_of([1, 1, 3]), generator.uniform(0.5, 2, 500)
+    drawn = draw_functions(encoding, FunctionSettings())
+    w = torch.rand(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    whole = prepare_statistic(design, encoding, drawn, base, 1.0).value_and_gradient(w)
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(module, "KEPT_UP_TO", kept * 64 * len(drawn.phase) * 8)
+    statistic = prepare_statistic(design, encoding, drawn, base, 1.0)
+    parts = statistic.value_and_gradient(w)
+    assert [len(rows) for _, rows in statistic.rows.parts()] == [64] * 7 + [52]
+    assert len(statistic.rows._kept) == kept
+    torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)
 
 
 def test_large_tables_in_float32_agree_with_float64(monkeypatch):

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from stablenet.errors import UserError
 from stablenet.tabular.encode import Array, Block, Encoding, group_blocks
-from stablenet.weighting.statistic import ROWS_AT_ONCE, DirectBlocks, measure_weights, weighted_covariance
+from stablenet.weighting.gram import add
+from stablenet.weighting.statistic import ROWS_AT_ONCE, DirectBlocks, WeightMeasure, measure_weights, quadratic_forms
 
 FEWEST_ROWS_TO_STOP_EARLY = 100
 
@@ -62,6 +63,8 @@ def network_features(
 # Up to this many numbers the statistic is computed in float64, where a solve repeats to ten digits under any order of
 # the rows; above, float32 halves time and memory and is exact enough (see statistic.py).
 FLOAT64_UP_TO = 2**21
+# Bytes of functions that are kept between passes. Beyond it computing them anew costs a tenth of an evaluation's time.
+KEPT_UP_TO = 2**28
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,20 +139,86 @@ def _draw(width: int, generator: torch.Generator) -> tuple[Tensor, float]:
     return frequency, float(phase)
 
 
+class FunctionRows:
+    """All k functions of a table's rows, scaled and centred, some rows at a time: (n, k) numbers are not held at once.
+
+    Those of the first rows are kept, up to `KEPT_UP_TO` bytes; the others are computed anew in every pass.
+    """
+
+    def __init__(self, design: Array, functions: Functions) -> None:
+        self.total, self.count = len(design), len(functions.phase)
+        self._design, self._functions = design, functions
+        self.dtype = torch.float64 if self.total * self.count <= FLOAT64_UP_TO else torch.float32
+        constant = torch.from_numpy(design.min(0) == design.max(0))
+        self._varies = ~(constant[:, None] | (functions.omega == 0)).all(0)
+        self._factor = torch.ones(self.count, dtype=self.dtype)
+        self._centre = torch.zeros(self.count, dtype=self.dtype)
+        self._kept: list[Tensor] = []
+        self._room = 0
+
+    def scale(self, base: Array, factor: Tensor) -> None:
+        """Multiply the functions by `factor` (k,), then take off their means under the base weights (n,)."""
+        self._factor = factor.to(self.dtype)
+        self._centre = self.mean(base)
+        self._room = KEPT_UP_TO // (ROWS_AT_ONCE * self.count * self.dtype.itemsize)
+
+    def mean(self, base: Array) -> Tensor:
+        """(k,) under the base weights (n,)."""
+        share = torch.as_tensor(base / base.sum(), dtype=self.dtype)
+        return add([share[places] @ rows for places, rows in self.parts()])
+
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """Places and functions (b, k) of one part after the other."""
+        for number, start in enumerate(range(0, self.total, ROWS_AT_ONCE)):
+            places = slice(start, min(start + ROWS_AT_ONCE, self.total))
+            if number < len(self._kept):
+                yield places, self._kept[number]
+                continue
+            rows = self._compute(self._design[places])
+            if number < self._room:
+                self._kept.append(rows)
+            yield places, rows
+
+    def _compute(self, design: Array) -> Tensor:
+        rows = apply_functions(design, self._functions, self.dtype)
+        return rows.mul_(self._varies).mul_(self._factor).sub_(self._centre)
+
+
 class TableStatistic(DirectBlocks):
     """The dependence of a table's columns; takes and gives float64, whatever it computes in.
 
     groups: (m,) the group of each block; blocks of one group are not compared.
     """
 
-    def __init__(self, rows: Tensor, related: Tensor, groups: Tensor) -> None:
-        super().__init__(rows, related, "covariance")
-        self.groups = groups
+    def __init__(self, rows: FunctionRows, related: Tensor, groups: Tensor) -> None:
+        super().__init__(torch.empty(0), related, "covariance")
+        self.rows, self.groups = rows, groups
 
     def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """w: (n,).   Returns D, a scalar, and ∂D/∂w (n,)."""
-        value, gradient = super().value_and_gradient(w.to(self._rows.dtype))
+        value, gradient = super().value_and_gradient(w.to(self.rows.dtype))
         return value.to(torch.float64), gradient.to(torch.float64)
+
+    def _gather(self, a: WeightMeasure) -> tuple[Tensor, Tensor]:
+        return gather_parts(((rows, places) for places, rows in self.rows.parts()), a, self.rows.count)
+
+    def _pull(self, off: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:
+        found = torch.empty(2, self.rows.total, dtype=self.rows.dtype)
+        for places, rows in self.rows.parts():
+            found[0, places], found[1, places] = quadratic_forms(rows, off), rows @ vector
+        return found[0], found[1]
+
+
+def gather_parts(parts: Iterator[tuple[Tensor, slice]], a: WeightMeasure, count: int) -> tuple[Tensor, Tensor]:
+    """μ = Uᵀv (count,) and Σ (count, count) of rows (b, k) that come in parts; their first `count` columns."""
+    sigma = torch.zeros(count, count, dtype=a.v.dtype)
+    means = []
+    for rows, places in parts:
+        rows = rows[:, :count]
+        means.append(rows.T @ a.v[places])
+        sigma.addmm_((rows * a.d[places, None]).T, rows)
+    mean = add(means)
+    return mean, sigma.sub_(torch.outer(mean, mean), alpha=a.c).mul_(a.s)
 
 
 def prepare_statistic(
@@ -160,52 +229,51 @@ def prepare_statistic(
     base: (n,) sample weights: how many times each row stands there, ones without.
     max_correlation: blocks with a larger canonical correlation are taken together, see `overlap`.
     """
-    rows = apply_functions(design, functions)
-    share = base / base.sum()
-    _scale_categories(rows, encoding, functions, share)
-    rows -= torch.as_tensor(share, dtype=rows.dtype) @ rows
+    rows = FunctionRows(design, functions)
+    rows.scale(base, _category_factors(rows, encoding, functions, base))
     groups = _find_groups(rows, functions, base, max_correlation)
     members = torch.zeros(len(functions.phase), int(groups.max()) + 1)
     members.index_add_(1, groups, functions.members.to(members.dtype))
     return TableStatistic(rows, members @ members.T > 0, groups)
 
 
-def _find_groups(rows: Tensor, functions: Functions, base: Array, max_correlation: float) -> Tensor:
+def _find_groups(rows: FunctionRows, functions: Functions, base: Array, max_correlation: float) -> Tensor:
     single = functions.members.sum(1) == 1  # they come first, so that a view suffices
     count = int(single.sum())
     measure = measure_weights(torch.as_tensor(base, dtype=rows.dtype), "covariance")
-    sigma = weighted_covariance(rows[:, :count], measure, rows.new_zeros(count))
+    _, sigma = gather_parts(((part, places) for places, part in rows.parts()), measure, count)
     owner = functions.members[:count].int().argmax(1)
     return group_blocks(sigma, owner, float(base.sum()), max_correlation)
 
 
-def apply_functions(design: Array, functions: Functions) -> Tensor:
-    """All k functions of all rows, (n, k), filled in parts so that nothing else of that size is held."""
-    n, k = len(design), len(functions.phase)
-    dtype = torch.float64 if n * k <= FLOAT64_UP_TO else torch.float32
-    rows = torch.empty(n, k, dtype=dtype)
+def apply_functions(design: Array, functions: Functions, dtype: torch.dtype = torch.float64) -> Tensor:
+    """All k functions of some rows, (n, k).   design: (n, d)."""
     omega, linear = functions.omega.to(dtype), functions.phase.isnan()
     phase = functions.phase.nan_to_num(0.0).to(dtype)
-    for start in range(0, n, ROWS_AT_ONCE):
-        part = torch.from_numpy(design[start : start + ROWS_AT_ONCE]).to(dtype) @ omega
-        rows[start : start + ROWS_AT_ONCE] = torch.where(linear, part, math.sqrt(2) * (part + phase).cos())
-    constant = torch.from_numpy(design.min(0) == design.max(0))
-    return rows.mul_(~(constant[:, None] | (functions.omega == 0)).all(0))
+    part = torch.from_numpy(design).to(dtype) @ omega
+    return torch.where(linear, part, math.sqrt(2) * (part + phase).cos())
 
 
-def _scale_categories(rows: Tensor, encoding: Encoding, functions: Functions, share: Array) -> None:
-    """Scale one-hot blocks so that a category counts like a numeric column with its functions, whatever its size."""
+def _category_factors(rows: FunctionRows, encoding: Encoding, functions: Functions, base: Array) -> Tensor:
+    """Scale one-hot blocks so that a category counts like a numeric column with its functions, whatever its size.
+
+    Returns the factor (k,) of every function.
+    """
     linear = functions.phase.isnan()
     typical = 1 + int((~linear & (functions.members.sum(1) == 1)).sum()) / max(1, _numeric_count(encoding))
-    p = torch.as_tensor(share, dtype=rows.dtype)
+    factors = torch.ones(rows.count, dtype=torch.float64)
+    if all(block.categories is None for block in encoding.blocks):
+        return factors
+    means = rows.mean(base)
     for i, block in enumerate(encoding.blocks):
         if block.categories is None:
             continue
         own = (linear & functions.members[:, i]).nonzero().squeeze(1)
-        mean = p @ rows[:, own]
+        mean = means[own]
         total = float((mean - mean.square()).sum())  # the summed variances of the one-hot columns
         if total > 0:
-            rows[:, own] *= np.sqrt(typical / total)
+            factors[own] = np.sqrt(typical / total)
+    return factors
 
 
 def _numeric_count(encoding: Encoding) -> int:

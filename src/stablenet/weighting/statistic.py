@@ -90,12 +90,20 @@ class DirectBlocks:
     def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """w: (n,).   Returns D, a scalar, and ∂D/∂w (n,)."""
         a = measure_weights(w, self.form)
-        mean = self._rows.T @ a.v
-        off = weighted_covariance(self._rows, a, mean).masked_fill_(self._related, 0.0)
-        grad_d = quadratic_forms(self._rows, off)
-        grad_v = self._rows @ (off @ mean) * (-2 * a.c)
+        mean, sigma = self._gather(a)
+        off = sigma.masked_fill_(self._related, 0.0)
+        grad_d, products = self._pull(off, off @ mean)
         value = 0.5 * off.square().sum()
-        return value, pull_back(a, a.s * grad_d, a.s * grad_v, self.form)
+        return value, pull_back(a, a.s * grad_d, a.s * (products * (-2 * a.c)), self.form)
+
+    def _gather(self, a: WeightMeasure) -> tuple[Tensor, Tensor]:
+        """μ (k,) and Σ (k, k): what an evaluation needs of all rows first."""
+        mean = self._rows.T @ a.v
+        return mean, weighted_covariance(self._rows, a, mean)
+
+    def _pull(self, off: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """xᵀ M x and xᵀ v of every row x, each (n,).   off: M (k, k).   vector: v (k,)."""
+        return quadratic_forms(self._rows, off), self._rows @ vector
 
 
 class DirectPairs(DirectBlocks):
