@@ -21,7 +21,7 @@ from stablenet.data.loader import Batch
 from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.values import Filled, NonNegative, Positive, check_fields, require
-from stablenet.weighting.offsets import fit_logistic
+from stablenet.weighting.logistic import fit_logistic, whole_regressors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class LinearProxy:
         self._slopes = features.new_zeros(1, features.shape[1], classes)
         self._level = features.new_zeros(1, 1, classes)
         with torch.autocast(features.device.type, enabled=False):
-            fit_logistic(self._scale(features), y, shares, ridge, self._slopes, self._level)
+            fit_logistic(whole_regressors(self._scale(features)), y, shares, ridge, self._slopes, self._level)
 
     def __call__(self, features: Tensor) -> Tensor:
         """Logits (n, classes)."""
