@@ -13,6 +13,7 @@ from tests.engine.tiny import tiny_config
 # Method -> settings that keep the tests small; without an entry a method has its defaults.
 SETTINGS = {
     "d-sam": {"growth": 1},
+    "eiil": {"steps": 50},
     "epi-fcr": {"warmup": 2},
     "metareg": {"meta_share": 0.5},  # of two epochs one
     "dfr": {"repeats": 2},

@@ -5,13 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from stablenet.algorithms import ALGORITHMS
+from stablenet.algorithms import ALGORITHMS, read_settings
 from stablenet.bench.cells import check_methods, make_run, read_record
 from stablenet.bench.plan import TablePart, make_plan
 from stablenet.bench.search import SearchSettings, _read_score, draw_searches, draw_trial, find_space, search
 from stablenet.bench.worker import RunOutcome, perform
+from stablenet.engine.config import assemble_config, merge
 from stablenet.errors import UserError
 from stablenet.files import read_lines
+from stablenet.weighting import PRESETS, recommended
 
 SPACE = """
 [common]
@@ -103,8 +105,40 @@ def test_every_method_takes_its_space(made, method):
 
     row = replace(made.table.rows[0], method=method)
     base = make_run(made.table, row, made.table.columns[0], 0).config
-    values = draw_trial(find_space(method), base, "0")
-    check_methods([make_run(made.table, row, made.table.columns[0], 0, values)])
+    for key in range(4):
+        values = draw_trial(find_space(base), base, str(key))
+        check_methods([make_run(made.table, row, made.table.columns[0], 0, values)])
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper", "published"])
+def test_a_presets_own_values_lie_in_its_space(preset):
+    """The default is among what is searched, and offsets are where the preset has them."""
+    config = assemble_config(settings=["method.name=stablenet", f"method.parameters.preset={preset}"])
+    space = find_space(config)
+    low, high = space["method.parameters.overrides.penalty"]["log"]
+    assert preset == "recommended" or low < PRESETS[preset].penalty < high
+    if preset == "recommended":
+        assert low < recommended.WHOLE_SET["penalty"] < recommended.PRETRAINED_PENALTY < high
+        assert {0.0, recommended.BESIDE_WEIGHTS, 1.0} <= set(space["method.parameters.offset"]["choices"])
+    assert ("method.parameters.offset" in space) == (preset == "recommended")
+    assert "train.weight_decay" in space
+    for key in range(4):
+        values = draw_trial(space, config, str(key))
+        read_settings("stablenet", merge(config.plain(), values)["method"]["parameters"])
+
+
+def test_averaging_has_settings_of_its_own_and_is_scored_by_its_model(tmp_path, monkeypatch):
+    plain = assemble_config(settings=["method.name=erm"])
+    averaged = assemble_config(settings=["method.name=erm", "train.averaging=swad"])
+    assert set(find_space(averaged)) - set(find_space(plain)) == {"train.swad.tolerance_ratio", "train.swad.n_converge"}
+    (tmp_path / "config.json").touch()
+    records = [
+        {"kind": "epoch", "epoch": 1, "validation": {"accuracy": 0.9, "loss": 0.3}},
+        {"kind": "averaged", "epoch": 1, "validation": {"accuracy": 0.95, "loss": 0.2}},
+    ]
+    run = SimpleNamespace(status={"state": "finished"}, records=records)
+    monkeypatch.setattr("stablenet.bench.search.load_run", lambda path: run)
+    assert _read_score(tmp_path) == pytest.approx(95)
 
 
 def test_a_search_without_a_single_good_trial_is_no_choice(bench, settings, tmp_path):

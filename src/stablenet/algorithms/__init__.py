@@ -3,8 +3,9 @@
 In reading order: `algorithm` (the interface between a method and the engine), `erm` (the simplest method) and
 `stablenet`. The methods it is compared with stand beside each other: `hsic`, `cnbb`, `mixup`, `focal`, `jigen`, `rsc`,
 `dg_mmld`, `m_ada` with its `autoencoder`; and those that learn from domain labels, `group_dro`, `irm`, `coral`,
-`d_sam`, `epi_fcr`, `metareg`, `far`. Against spurious correlations without group labels: `jtt` (on `two_stage`), `afr`
-(on `last_layer`), `ula`; and with them, as oracles, `dfr` (on `last_layer`) and `known_contexts`.
+`d_sam`, `epi_fcr`, `metareg`, `far`. Against spurious correlations without group labels: `jtt`, `spare` and `eiil` (on
+`two_stage`), `afr` (on `last_layer`), `ula`, `lff` and `lc`; and with them, as oracles, `dfr` (on `last_layer`) and
+`known_contexts`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stablenet.algorithms.coral import CORAL
 from stablenet.algorithms.d_sam import DSAM
 from stablenet.algorithms.dfr import DFR
 from stablenet.algorithms.dg_mmld import DGMMLD
+from stablenet.algorithms.eiil import EIIL
 from stablenet.algorithms.epi_fcr import EpiFCR
 from stablenet.algorithms.erm import ERM
 from stablenet.algorithms.far import FAR
@@ -42,10 +44,13 @@ from stablenet.algorithms.irm import IRM
 from stablenet.algorithms.jigen import JiGen
 from stablenet.algorithms.jtt import JTT
 from stablenet.algorithms.known_contexts import KnownContexts
+from stablenet.algorithms.lc import LC
+from stablenet.algorithms.lff import LfF
 from stablenet.algorithms.m_ada import MADA
 from stablenet.algorithms.metareg import MetaReg
 from stablenet.algorithms.mixup import Mixup
 from stablenet.algorithms.rsc import RSC
+from stablenet.algorithms.spare import SPARE
 from stablenet.algorithms.stablenet import StableNet
 from stablenet.algorithms.ula import ULA
 from stablenet.errors import UserError
@@ -73,6 +78,10 @@ ALGORITHMS.add("far", FAR)
 ALGORITHMS.add("jtt", JTT)
 ALGORITHMS.add("afr", AFR)
 ALGORITHMS.add("ula", ULA)
+ALGORITHMS.add("lc", LC)
+ALGORITHMS.add("lff", LfF)
+ALGORITHMS.add("spare", SPARE)
+ALGORITHMS.add("eiil", EIIL)
 ALGORITHMS.add("dfr", DFR)
 ALGORITHMS.add("known-contexts", KnownContexts)
 

@@ -17,6 +17,7 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
+from stablenet.algorithms import read_settings
 from stablenet.bench.cells import CellRun, check_methods, choose_rows, make_run, record_search
 from stablenet.bench.collect import NOT_EVALUATED
 from stablenet.bench.executors import Executor, Tell
@@ -28,13 +29,23 @@ from stablenet.errors import UserError
 
 Range = Mapping[str, list[Any]]  # one of times, log, linear, choices -> its numbers
 _KINDS = ("times", "log", "linear", "choices")
+SCORED_BY = "mean over runs of the best source validation, as it ranks epochs; with SWAD of the averaged model"
 _DIGITS = 3  # of a drawn number: chosen values should be easy to read and type
 
 
-def find_space(method: str, file: Path | None = None) -> dict[str, Range]:
-    """The settings to search for a method, and their ranges.   file: the user's, in the format of `spaces.toml`."""
-    spaces = read_toml(file) if file is not None else _load()
-    space = {**spaces.get("common", {}), **spaces.get(method, {})}
+def find_space(config: RunConfig, file: Path | None = None) -> dict[str, Range]:
+    """The settings to search for the config's method, and their ranges.
+
+    file: the user's, in the format of `spaces.toml`.
+    """
+    spaces, method = read_toml(file) if file is not None else _load(), config.method.name
+    chosen = ["common", method]
+    preset = getattr(read_settings(method, config.method.parameters), "preset", None)
+    if preset is not None:
+        chosen.append(f"{method}/{preset}")
+    if config.train.averaging != "none":
+        chosen.append(config.train.averaging)
+    space = {name: found for table in chosen for name, found in spaces.get(table, {}).items()}
     for name, found in space.items():
         _check(name, found)
     if not space:
@@ -194,8 +205,8 @@ def search(
 def _draw_trials(
     table: PaperTable, row: Row, group: str, columns: Sequence[TableColumn], settings: SearchSettings, root: Path | None
 ) -> list[Trial]:
-    space = find_space(row.method, settings.space)
     base = make_run(table, row, columns[0], 0, None, root).config
+    space = find_space(base, settings.space)
     trials = []
     for number in range(settings.budget):
         # The columns of a group share their trials; methods do not, because each has its own space.
@@ -215,12 +226,15 @@ def _score(trial: Trial, folders: Mapping[str, Path]) -> Trial:
 
 
 def _read_score(path: Path) -> float | None:
-    """The best source validation of a finished run, in percent; None for a run that failed."""
+    """The best source validation of a finished run, in percent, or that of its averaged model; None if it failed."""
     if not (path / "config.json").exists():
         return None
     run = load_run(path)
     if run.status["state"] != FINISHED:
         return None
+    averaged = [record for record in run.records if record["kind"] == "averaged"]
+    if averaged:  # the averaged model is what such a run is made for
+        return 100 * float(averaged[-1]["validation"]["accuracy"])
     best = find_best(run.records)
     if best is None:
         raise UserError(f"the run {path} has no validation part: a search needs one to score its trials")
@@ -232,11 +246,11 @@ def _describe(found: Found, settings: SearchSettings) -> dict[str, Any]:
     return {
         "values": found.best.values,
         "score": found.best.score,
-        "scored_by": "mean over runs of the best source validation, as it ranks epochs",
+        "scored_by": SCORED_BY,
         "budget": settings.budget,
         "seeds": list(settings.seeds),
         "draw": settings.draw,
         "columns": list(found.columns),
-        "space": find_space(found.row.method, settings.space),
+        "space": find_space(found.trials[0].runs[0].config, settings.space),
         "trials": [{"values": t.values, "score": t.score, "runs": list(t.folders)} for t in found.trials],
     }
