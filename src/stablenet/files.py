@@ -8,9 +8,10 @@ import json
 import math
 import os
 import shutil
+import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,10 @@ def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) 
 
     sync: flush the file to disk; otherwise a power failure (not a killed process) may lose it.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe is never replaced by a file
+        with name_refusals(path):
+            write(path)
+        return
     # The same temporary name for all writers: leftovers of killed processes are overwritten and do not accumulate.
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -114,13 +119,65 @@ def write_json(path: Path, values: Any, sync: bool = True) -> None:
     write_text(path, json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n", sync)
 
 
-def read_json(path: Path) -> Any:
+def check_names(names: Iterable[object]) -> None:
+    """Refuse names of files that are not text: no table and no page can hold them."""
+    for name in names:
+        try:
+            str(name).encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"the file name {shorten_path(name)} is not valid UTF-8: rename the file") from error
+
+
+def check_file(path: Path) -> None:
+    """Raise unless the path is a file that exists: no folder, no device."""
+    with name_refusals(path):
+        mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise explain_os_error(IsADirectoryError(errno.EISDIR, ""), path)
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{shorten_path(path)} is a device or a pipe: give a file")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole of a file that is not changed meanwhile."""
+    check_file(path)
+    with name_refusals(path):
+        before = path.stat()
+        data = path.read_bytes()
+        after = path.stat()
+    if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or len(data) != after.st_size:
+        raise UserError(f"{shorten_path(path)} was changed while it was read: try again when nobody writes it")
+    return data
+
+
+def read_text(path: Path) -> str:
+    data = read_bytes(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{shorten_path(path)} is not text in UTF-8 (byte {error.start}): save it as UTF-8, or give another file"
+        ) from error
+
+
+def read_json(path: Path) -> Any:
+    text = read_text(path)
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: it is not JSON") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is damaged: it holds no table")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 class Lines:
@@ -128,7 +185,8 @@ class Lines:
 
     def __init__(self, path: Path, length: int | None = None) -> None:
         self._path = path
-        self._file = path.open("ab")
+        with name_refusals(path):
+            self._file = path.open("ab")
         if length is not None:
             if self._file.seek(0, os.SEEK_END) < length:
                 self._file.close()
@@ -159,15 +217,18 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """All complete lines; a last line left incomplete by a killed process is skipped."""
     if not path.exists():
         return []
+    check_file(path)
+    with name_refusals(path):  # not `read_bytes`: a run may append to it meanwhile
+        text = path.read_text(encoding="utf-8", errors="replace")
     # Not splitlines, which also splits at other characters that texts may contain.
-    *whole, _ = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    *whole, _ = text.split("\n")
     return [_read_line(line, number, path) for number, line in enumerate(whole, start=1)]
 
 
 def _read_line(line: str, number: int, path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    except ValueError as error:
+        record = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: line {number} is not JSON") from error
     if not isinstance(record, dict):
         raise UserError(f"{path} is damaged: line {number} is not a JSON object")
@@ -325,5 +386,6 @@ def _name_missing_locks(path: Path) -> Iterator[None]:
 
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
     """Hash of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
+    check_file(path)
+    with name_refusals(path), path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from stablenet.errors import UserError
 
 T = TypeVar("T")
+_SHOWN = 80  # characters of an unknown name in a message
 
 
 class Registry(Generic[T]):
@@ -38,7 +39,8 @@ class Registry(Generic[T]):
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Error message for an unregistered name, with similar names first."""
-    return f"unknown {kind} {name!r}: {list_known(name, known)}"
+    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+    return f"unknown {kind} {shown!r}: {list_known(shown, known)}"
 
 
 def list_known(name: str, known: Iterable[str]) -> str:

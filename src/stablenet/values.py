@@ -202,6 +202,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return _convert_table(value, hint, where)
     if origin is tuple:
         return _convert_list(value, choices, where)
+    if origin is list:
+        return list(_convert_list(value, (choices[0], Ellipsis), where))
     if (origin or hint) in (dict, Mapping):
         return _convert_mapping(value, choices[1] if choices else Any, where)
     if hint is Any:
@@ -346,7 +348,7 @@ def _describe(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
-    if (origin or hint) is tuple:
+    if (origin or hint) in (tuple, list):
         return "a list"
     if (origin or hint) in (dict, Mapping) or is_dataclass(hint):
         return "a table"

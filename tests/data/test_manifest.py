@@ -138,7 +138,7 @@ def test_files_that_are_no_manifest(tmp_path: Path, text: str, message: str) -> 
 
 
 def test_missing_and_unwritable_places(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read the manifest"):
+    with pytest.raises(UserError, match="does not exist"):
         Manifest.load(tmp_path / "none.tsv")
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write the manifest"):

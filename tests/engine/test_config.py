@@ -67,7 +67,7 @@ def test_files_that_are_no_config_are_named(tmp_path):
     (tmp_path / "bad.toml").write_text("a = = 3")
     with pytest.raises(UserError, match="is not TOML"):
         assemble_config(None, tmp_path / "bad.toml")
-    with pytest.raises(UserError, match="cannot read the config"):
+    with pytest.raises(UserError, match="does not exist: check the path"):
         assemble_config(None, tmp_path / "none.toml")
     with pytest.raises(UserError, match=r"did you mean 'embedded-dr0\.9"):
         assemble_config("embeded-dr0.9")

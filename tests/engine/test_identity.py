@@ -88,5 +88,5 @@ def test_changed_files_are_other_contents(tmp_path, named):
 
 
 def test_a_split_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match="cannot read the manifest"):
+    with pytest.raises(UserError, match="does not exist: check the path"):
         read_contents(tiny_config("erm", f"data.manifest={tmp_path / 'none.tsv'}"), None)

@@ -130,7 +130,7 @@ def test_runs_without_weights_say_why(tmp_path):
 
 def test_damaged_files_are_named(tmp_path):
     (tmp_path / "weights.parquet").write_bytes(b"half")
-    with pytest.raises(UserError, match=r"weights\.parquet is damaged"):
+    with pytest.raises(UserError, match=r"weights\.parquet cannot be read as a table"):
         read_weights(tmp_path / "weights.parquet")
     pd.DataFrame({"id": ["a"]}).to_parquet(tmp_path / "other.parquet")
     with pytest.raises(UserError, match="no column 'label'"):

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -221,7 +222,7 @@ def test_full_disk_is_one_sentence(tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(UserError, match="the disk is full"):
         tiny_run(tmp_path / "run")
     assert not list((tmp_path / "run").glob(".*.partial"))

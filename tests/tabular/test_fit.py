@@ -110,10 +110,10 @@ def test_one_environment_is_told(sites):
 
 
 def test_unreadable_files_are_told(tmp_path):
-    with pytest.raises(UserError, match="is no file"):
+    with pytest.raises(UserError, match="does not exist"):
         read_csv(tmp_path / "none.csv")
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(UserError, match="cannot be read as a CSV"):
+    with pytest.raises(UserError, match="cannot be read as a table"):
         read_csv(tmp_path / "empty.csv")
 
 

@@ -23,7 +23,7 @@ def batch(values, weights=None, labels=None):
 
 
 def put(memory, samples, valid=None):
-    memory.check(samples.features)
+    memory.check(samples.features, samples.labels)
     memory.start(samples.features, samples.labels)
     memory.write(samples, valid)
     memory.advance(len(samples.features))
@@ -143,9 +143,9 @@ def test_what_cannot_be_stored_is_refused_with_the_remedy(make):
     memory = make()
     put(memory, batch([1.0, 2.0]))
     with pytest.raises(UserError, match=r"batch of 3 is larger than the memory's 2 rows.*memory_rows=3"):
-        memory.check(torch.zeros(3, 1))
+        memory.check(torch.zeros(3, 1), None)
     with pytest.raises(UserError, match=r"5 columns, the memory was filled with 1.*reset"):
-        memory.check(torch.zeros(2, 5))
+        memory.check(torch.zeros(2, 5), None)
     memory.reset()
     put(memory, WeightedRows(torch.zeros(3, 5), torch.ones(3), None))
     assert memory.recall().features.shape == (3, 5)

@@ -66,7 +66,7 @@ def test_values_are_judged_and_cleaned(spoilt, labels, width, verdict):
     z = torch.arange(6.0).view(2, 3)
     if spoilt:
         z[spoilt] = float("inf")
-    clean, found = judge_values(z, torch.tensor(labels), width)
+    clean, _, found = judge_values(z, torch.tensor(labels), width)
     assert found.item() == verdict
     assert torch.isfinite(clean).all()
     assert torch.equal(clean[torch.isfinite(z)], z[torch.isfinite(z)])

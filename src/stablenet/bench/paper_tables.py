@@ -50,6 +50,7 @@ from typing import Any, Literal
 
 from stablenet.engine.config import merge
 from stablenet.errors import UserError
+from stablenet.files import read_text
 from stablenet.imports import import_own
 from stablenet.registry import unknown_name
 from stablenet.values import read_fields
@@ -200,12 +201,7 @@ def find_table(name: str) -> PaperTable:
     """Find a table by name, or read a user's table from its file."""
     path = Path(name)
     if path.suffix == ".toml":
-        try:
-            return _parse(name, path.read_text("utf-8"), path)
-        except OSError as error:
-            raise UserError(f"cannot read the table {name}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"the table {name} is not UTF-8 text: byte {error.start} cannot be decoded") from error
+        return _parse(name, read_text(path), path)
     if name not in list_tables():
         raise UserError(unknown_name("table", name, list_tables()) + "; for your own table give its .toml file")
     return list_tables()[name]

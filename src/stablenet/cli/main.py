@@ -6,6 +6,7 @@ Light, so that Ctrl-C is answered from the first moment: the verbs are imported 
 from __future__ import annotations
 
 import atexit
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -45,7 +46,8 @@ def run() -> None:
 def _fail(message: str, status: int) -> None:
     import typer
 
-    typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
+    shown = re.sub(r"\S{400,}", lambda word: f"{word[0][:300]}…", message)  # a word that was given may be endless
+    typer.secho(f"error: {shown}", fg=typer.colors.RED, err=True)
     sys.exit(status)
 
 

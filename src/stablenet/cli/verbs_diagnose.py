@@ -68,7 +68,7 @@ def _is_plain_table(data: str) -> bool:
     path = Path(data)
     if path.suffix != ".csv" or not path.is_file():
         return False
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:  # whoever reads it whole says what is wrong
         return "path" not in [name.strip().strip('"') for name in file.readline().rstrip("\r\n").split(",")]
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from stablenet.errors import UserError
-from stablenet.files import write_bytes
+from stablenet.files import read_text, write_bytes
 from stablenet.registry import unknown_name
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -157,12 +157,10 @@ def _dump(value: JSON) -> str:
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
     """Header and body of a manifest file."""
+    first, _, body = read_text(path).partition("\n")
     try:
-        first, _, body = path.read_bytes().decode().partition("\n")
         header = json.loads(first)
-    except OSError as error:
-        raise UserError(f"cannot read the manifest {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a manifest: its first line is not JSON") from error
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise UserError(f"{path} is not a manifest of format {_FORMAT}, the one this version reads")

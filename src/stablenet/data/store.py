@@ -8,7 +8,6 @@ are on disk; opening checks that they belong together, and `check_store` that th
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import zipfile
 import zlib
@@ -17,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,6 +26,9 @@ from stablenet.data.check import Finding
 from stablenet.data.cutouts import PlacedList
 from stablenet.data.image_list import ImageList
 from stablenet.errors import UserError
+from stablenet.files import read_object
+from stablenet.frames import read_frame
+from stablenet.values import Count, Whole, read_fields
 
 FORMAT = 1
 PIXELS, IMAGES, HEADER = "pixels.bin", "images.parquet", "store.json"
@@ -47,10 +48,10 @@ class Header:
     source: str
     classes: list[str]
     domains: list[str]
-    size: int | None
-    height: int
-    width: int
-    count: int
+    size: Count | None
+    height: Count
+    width: Count
+    count: Whole
     images_sha256: str
     left_out: list[dict[str, str]]
     duplicates: list[list[str]]
@@ -98,7 +99,7 @@ class PixelStore:
         expected = header.count * header.height * header.width * 3
         if found != expected:
             raise _damaged(path, f"{PIXELS} has {found} bytes, expected {expected}")
-        return cls(path, header, pd.read_parquet(path / IMAGES))
+        return cls(path, header, read_frame(path / IMAGES))
 
     def __len__(self) -> int:
         return self.header.count
@@ -198,20 +199,21 @@ def _describe(
 
 
 def _read_header(path: Path) -> Header:
+    if not (path / HEADER).exists():
+        raise UserError(f"no pixel store at {path}: create it with `stablenet data prepare`")
     try:
-        text = (path / HEADER).read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(f"no pixel store at {path}: create it with `stablenet data prepare`") from error
-    try:
-        values: dict[str, Any] = json.loads(text)
-    except ValueError as error:
-        raise _damaged(path, f"{HEADER} is not JSON") from error
+        values = read_object(path / HEADER)
+    except UserError as error:
+        raise _damaged(path, str(error)) from error
     if values.get("format") != FORMAT:
         raise _damaged(path, f"it has format {values.get('format')}, but this version reads {FORMAT}")
     missing = sorted({field.name for field in fields(Header)} ^ values.keys())
     if missing:
         raise _damaged(path, f"{HEADER} has missing or unknown fields: {', '.join(missing)}")
-    return Header(**values)
+    try:
+        return read_fields(Header, values)
+    except UserError as error:
+        raise _damaged(path, f"in {HEADER}, {error}") from error
 
 
 def _damaged(path: Path, reason: str) -> UserError:

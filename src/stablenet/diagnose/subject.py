@@ -28,6 +28,7 @@ from stablenet.data.sources.folder import find_tree
 from stablenet.data.splits import split_table
 from stablenet.engine.run import Run
 from stablenet.errors import UserError
+from stablenet.frames import read_frame
 from stablenet.registry import unknown_name
 
 Picture = NDArray[np.uint8]  # (s, s, 3)
@@ -196,7 +197,7 @@ def _read_classes(place: Path) -> ImageList:
 
 def _read_listing(place: Path, label: str, context: str | None) -> ImageList:
     """A CSV table of images, with columns of the user's own names."""
-    rows = pd.read_csv(place, dtype=str, keep_default_na=False)
+    rows = read_frame(place, as_text=True)
     for name in ("path", label, *([context] if context else [])):
         if name not in rows:
             raise UserError(unknown_name("column", name, map(str, rows.columns)))

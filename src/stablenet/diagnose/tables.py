@@ -32,7 +32,7 @@ from stablenet.registry import unknown_name
 from stablenet.tabular.encode import Array, Encoding, encode, learn_encoding, read_table
 from stablenet.tabular.estimator import MAX_CORRELATION
 from stablenet.tabular.estimators import StableClassifier
-from stablenet.tabular.fit import guess_task
+from stablenet.tabular.fit import check_columns, guess_task, name_misfits
 from stablenet.tabular.functions import FunctionSettings, draw_functions, prepare_statistic
 from stablenet.tabular.solve import SolveSettings, solve_table
 
@@ -60,7 +60,15 @@ def diagnose_table(
     report: Callable[[str, int, int], None] | None = None,
 ) -> Diagnosis:
     """The same questions as for images, with the table's own columns as features."""
+    with name_misfits():
+        return _diagnose(frame, choices, name, report)
+
+
+def _diagnose(
+    frame: pd.DataFrame, choices: TableQuestion, name: str, report: Callable[[str, int, int], None] | None
+) -> Diagnosis:
     x, codes, classes, notes = _split(frame, choices)
+    check_columns(x)
     y = torch.from_numpy(codes)
     design, encoding = _encode(x)
     trades, weights = _weigh(design, encoding, choices.seed, report)

@@ -6,11 +6,11 @@ A separate thread writes checkpoints and models, so that training does not wait 
 from __future__ import annotations
 
 import json
-import os
 import queue
-import re
 import threading
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from stablenet.errors import UserError
-from stablenet.files import write_whole
+from stablenet.files import check_file, write_bytes
 
 WAITING = 2  # files that may be queued, so that a slow disk does not fill the memory with copies
 
@@ -95,40 +95,42 @@ _META = "stablenet"
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors with the JSON `meta` in the file's header."""
-    text = json.dumps({"format": FORMAT, **meta}, allow_nan=False)
+    from safetensors.torch import save
+
     # Copies, because safetensors rejects tensors that share memory, as tied weights do.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    write_whole(path, lambda partial: _write_file(partial, copies, {_META: text}))
+    text = json.dumps({"format": FORMAT, "crc": checksum(copies), **meta}, allow_nan=False)
+    # Not safetensors' own `save_file`, whose temporary file would stay behind when the process is killed.
+    write_bytes(path, save(copies, {_META: text}))
 
 
-def _write_file(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file(tensors, path, metadata=header)
-    except SafetensorError as error:  # contains the system's error number, such as a full disk's, only in its text
-        found = re.search(r"\(os error (\d+)\)", str(error))
-        if found is None:
-            raise
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+def checksum(tensors: Mapping[str, Tensor]) -> int:
+    """CRC-32 of the values of contiguous tensors on the CPU, by name."""
+    crc = 0
+    for name in sorted(tensors):
+        crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
+    return crc
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and meta of a file written by `save_tensors`."""
     from safetensors import SafetensorError, safe_open
 
+    check_file(path)
     try:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist") from error
-    except (OSError, SafetensorError) as error:
+        meta = json.loads(header.get(_META, "{}"))
+    except MemoryError:
+        raise
+    except (OSError, SafetensorError, ValueError, RuntimeError, TypeError) as error:  # of a garbled header
         raise UserError(f"{path} is damaged: {error}") from error
-    meta: dict[str, Any] = json.loads(header.get(_META, "{}"))
-    if meta.get("format") != FORMAT:
-        raise UserError(f"{path} has format {meta.get('format')}, but this version reads {FORMAT}")
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        found = meta.get("format") if isinstance(meta, dict) else None
+        raise UserError(f"{path} has format {found}, but this version reads {FORMAT}")
+    if "crc" in meta and meta["crc"] != checksum(tensors):  # files of version 0.1 have none
+        raise UserError(f"{path} is damaged: its checksum does not match; restore it, or train again")
     return tensors, meta
 
 
@@ -172,3 +174,17 @@ def restore_optimizer(
 def take(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names start with a prefix, with the prefix removed."""
     return {key.removeprefix(f"{prefix}/"): t for key, t in tensors.items() if key.startswith(f"{prefix}/")}
+
+
+@contextmanager
+def name_misfit(path: Path) -> Iterator[None]:
+    """Turn the errors of putting a file's contents in their places into one that names the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (RuntimeError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{path} does not fit its run, it is damaged or of another config or version: {what}"
+        ) from error

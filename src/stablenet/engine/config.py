@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stablenet.errors import UserError
+from stablenet.files import read_text
 from stablenet.registry import unknown_name
 from stablenet.values import (
     Count,
@@ -284,10 +285,9 @@ def assemble_config(recipe: str | None = None, file: Path | None = None, setting
 
 
 def read_toml(path: Path) -> Values:
+    text = read_text(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read the config {path}: {error.strerror}") from error
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also raised for very long numbers and deeply nested lists
         raise UserError(f"the config {path} is not TOML: {error}") from error
 

@@ -31,6 +31,14 @@ def name_batch(step: int, epoch: int, batch: int, ids: list[str], saved: bool) -
     )
 
 
+def name_epoch(epoch: int, best: int) -> NonFiniteLoss:
+    """The error for a non-finite validation loss.   epoch, best: from 1; best 0 before the first good one."""
+    return NonFiniteLoss(
+        f"the validation loss was not finite after epoch {epoch}: the network has diverged, training stopped, "
+        f"{f'the model of epoch {best} is kept' if best else 'no model was good'}; lower train.learning_rate"
+    )
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on the GPU or the CPU."""
     cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

@@ -20,6 +20,7 @@ from torch import Tensor
 from stablenet.data.manifest import Manifest
 from stablenet.errors import UserError
 from stablenet.files import write_whole
+from stablenet.frames import read_frame
 
 NEUTRAL = {"weight": 1.0, "offset": 0.0, "context": 0.0}  # of a sample in unweighted training
 
@@ -50,10 +51,7 @@ def save_weights(path: Path, table: pd.DataFrame) -> None:
 
 
 def read_weights(path: Path) -> pd.DataFrame:
-    try:
-        table = pd.read_parquet(path)
-    except Exception as error:  # pyarrow may raise anything on broken data
-        raise UserError(f"{path} is damaged: it is not a Parquet file") from error
+    table = read_frame(path)
     lacking = [name for name in ("id", "label", "domain", *NEUTRAL) if name not in table]
     if lacking:
         raise UserError(f"{path} is damaged: it has no column {lacking[0]!r}")

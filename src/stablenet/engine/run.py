@@ -5,17 +5,19 @@ Also the ranking of epochs by source validation. The fields of the records are l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stablenet.data.manifest import Manifest
-from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, read_config
+from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, hash_values, read_config
 from stablenet.engine.identity import identify, read_contents
 from stablenet.errors import UserError
-from stablenet.files import is_locked, read_json, read_lines, remove_lock, write_json
+from stablenet.files import is_locked, read_lines, read_object, remove_lock, write_json
+from stablenet.values import SettingError, Whole, read_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 PENALTY = "rank_penalty"  # the field of an epoch's record
 # Records of version 0.1 have this finding but no penalty, which was the difference of plain and weighted accuracy.
 OLD_FINDING = "context_use"
+WORST = float("-inf")  # rank of figures that are not finite
 
 
 def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
@@ -42,10 +45,20 @@ def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
     validation = record["validation"]
     if validation is None:
         return float(record["epoch"]), 0.0
-    if "weighted_accuracy" not in validation:
-        return float(validation["accuracy"]) - _find_penalty(record), -float(validation["loss"])
-    count, accuracy = float(validation["weighted_count"]), float(validation["weighted_accuracy"])
-    return round(count * (accuracy - _find_penalty(record))) / count, -float(validation["weighted_loss"])
+    kind = "weighted_" if "weighted_accuracy" in validation else ""
+    accuracy, loss = validation[f"{kind}accuracy"], validation[f"{kind}loss"]
+    if not _is_finite(accuracy) or not _is_finite(loss):  # of a network that has diverged
+        return WORST, WORST
+    ranked = float(accuracy) - _find_penalty(record)
+    if kind:
+        count = float(validation["weighted_count"])
+        ranked = round(count * ranked) / count
+    return ranked, -float(loss)
+
+
+def _is_finite(value: float | None) -> bool:
+    """A record has None for what was not finite."""
+    return value is not None and math.isfinite(value)
 
 
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
@@ -70,6 +83,16 @@ def find_best(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 RUNNING, INTERRUPTED, FAILED, FINISHED = "running", "interrupted", "failed", "finished"
 KILLED = "killed"  # the state of a run recorded as `running` while no process holds its lock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """The contents of `status.json`.   reason: of a failure.   epoch, step: done."""
+
+    state: Literal["running", "interrupted", "failed", "finished"]
+    reason: str
+    epoch: Whole
+    step: Whole
 
 
 @dataclass(frozen=True)
@@ -131,7 +154,10 @@ class RunFolder:
         """The status; a run recorded as `running` while no process trains it was killed."""
         if not self.status.exists():
             return {"state": KILLED, "reason": "", "epoch": 0, "step": 0}
-        status: dict[str, Any] = read_json(self.status)
+        try:
+            status = asdict(read_fields(Status, read_object(self.status)))
+        except SettingError as error:
+            raise UserError(f"{self.status} is damaged: {error}") from error
         if status["state"] == RUNNING and not is_locked(self.lock):
             status["state"] = KILLED
         return status
@@ -162,7 +188,7 @@ def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest
     Raises for a folder of another config, showing the difference, and for a run with a checkpoint unless `resume`.
     """
     if folder.config.exists():
-        old = read_json(folder.config)
+        old = read_description(folder)
         if old["hash"] != described["hash"]:
             lines = "\n  ".join(compare(old["hashed"], described["hashed"]))
             raise UserError(
@@ -214,7 +240,7 @@ class Run:
     @property
     def records(self) -> list[dict[str, Any]]:
         """All records so far; see `stablenet.engine` for their fields."""
-        return read_lines(self.folder.records)
+        return check_records(read_lines(self.folder.records), self.folder.records)
 
     @property
     def oracle(self) -> list[dict[str, Any]]:
@@ -258,7 +284,7 @@ class Run:
     def load_model(self, which: str | int = "best") -> Network:
         """Load the model "best", "last" or of an epoch (from 1): images (b, 3, s, s) -> logits (b, classes)."""
         from stablenet.algorithms import build_predictor
-        from stablenet.engine.checkpoint import load_tensors
+        from stablenet.engine.checkpoint import load_tensors, name_misfit
 
         path = self.folder.model(which)
         if not path.exists():
@@ -266,10 +292,11 @@ class Run:
             raise UserError(f"the run {self.path} has no model {which!r} ({hint})")
         tensors, meta = load_tensors(path)
         model, method = self.config.model, self.config.method
-        predictor = build_predictor(
-            model.name, model.parameters, meta["adaptation"], method.name, method.parameters, self.context
-        )
-        predictor.load_state_dict(tensors)
+        with name_misfit(path):
+            predictor = build_predictor(
+                model.name, model.parameters, meta["adaptation"], method.name, method.parameters, self.context
+            )
+            predictor.load_state_dict(tensors)
         return predictor.eval()
 
     @property
@@ -301,8 +328,49 @@ def load_run(path: Path | str) -> Run:
     folder = RunFolder(Path(path))
     if not folder.config.exists():
         raise UserError(f"{path} is not a run folder: it has no config.json; `stablenet runs` lists existing runs")
-    described = read_json(folder.config)
-    return Run(folder, read_config(described["config"]), described["hash"])
+    described = read_description(folder)
+    try:
+        config = read_config(described["config"])
+    except SettingError as error:
+        raise UserError(f"{folder.config} is damaged, or of a newer version: {error}") from error
+    return Run(folder, config, described["hash"])
+
+
+def read_description(folder: RunFolder) -> dict[str, Any]:
+    """The contents of `config.json`, see `describe_config`; the hash proves that they are those that were written."""
+    described = read_object(folder.config)
+    kinds = {"config": dict, "hashed": dict, "hash": str}
+    if any(not isinstance(described.get(name), kind) for name, kind in kinds.items()):
+        raise UserError(f"{folder.config} is damaged: it needs the tables config and hashed, and the text hash")
+    if hash_values(described["hashed"]) != described["hash"]:
+        raise UserError(f"{folder.config} was changed after it was written (its hash does not match): restore it")
+    return described
+
+
+def check_records(records: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """The records, if each has what every reader needs."""
+    for number, record in enumerate(records, start=1):
+        sound = isinstance(record.get("kind"), str)
+        if sound and record["kind"] in ("epoch", "averaged"):
+            sound = _is_count(record.get("epoch")) and _is_count(record.get("step")) and _has_figures(record)
+        if not sound:
+            raise UserError(f"{path} is damaged: line {number} is not a record of a run")
+    return records
+
+
+def _has_figures(record: Mapping[str, Any]) -> bool:
+    figures = record.get("validation", 0)
+    if not isinstance(figures, dict):
+        return figures is None and record["kind"] == "epoch"
+    penalty = record.get(PENALTY, 0.0)
+    weighted = ("weighted_accuracy", "weighted_loss", "weighted_count")
+    named = ("accuracy", "loss", *(weighted if "weighted_accuracy" in figures else ()))
+    known = all(isinstance(figures.get(name, ""), int | float | None) for name in named)
+    return known and isinstance(penalty, int | float)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def list_runs(runs: Path) -> Iterator[Run]:

@@ -8,10 +8,12 @@ from typing import Any
 from torch import Tensor
 from torch import distributed as dist
 
-from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, restore_optimizer, take
+from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, name_misfit, restore_optimizer, take
+from stablenet.engine.run import WORST
 from stablenet.engine.session import Session
 from stablenet.engine.stepping import EpochMeans
 from stablenet.engine.swad import Averaging
+from stablenet.files import replace_nan
 from stablenet.models import Network
 
 OPTIMIZER = "engine"  # its name in a checkpoint
@@ -20,7 +22,7 @@ OPTIMIZER = "engine"  # its name in a checkpoint
 @dataclass
 class Position:
     """epoch: the current one, from 0.   batch: its batches done so far.   step: total steps done.
-    best_epoch: from 1, 0 before the first.   best_rank: its `validation_rank`.
+    best_epoch: from 1, 0 before the first.   best_rank: its `validation_rank`, None before the first.
     records, oracle: lengths of the two files at this position, in bytes.
     """
 
@@ -28,7 +30,7 @@ class Position:
     batch: int = 0
     step: int = 0
     best_epoch: int = 0
-    best_rank: tuple[float, float] = (float("-inf"), 0.0)
+    best_rank: tuple[float, float] | None = None
     records: int = 0
     oracle: int = 0
 
@@ -54,14 +56,16 @@ def save_checkpoint(session: Session, position: Position, totals: EpochMeans, av
 def restore_checkpoint(session: Session, totals: EpochMeans, averaging: Averaging | None) -> Position:
     """Restore the session from its checkpoint."""
     tensors, meta = load_tensors(session.folder.checkpoint)
-    session.algorithm.load_state_dict(take(tensors, "method"))
-    restore_optimizer(session.optimizer, f"optimizer/{OPTIMIZER}", tensors, meta["optimizers"][OPTIMIZER])
-    totals.restore(take(tensors, "totals"), meta["totals"])
-    if averaging is not None:
-        averaging.restore(take(tensors, "averaging"), meta["averaging"])
-    position = Position(**meta["position"])
-    rank = position.best_rank
-    position.best_rank = (float("-inf"), 0.0) if rank is None else (rank[0], rank[1])
+    with name_misfit(session.folder.checkpoint):
+        session.algorithm.load_state_dict(take(tensors, "method"))
+        restore_optimizer(session.optimizer, f"optimizer/{OPTIMIZER}", tensors, meta["optimizers"][OPTIMIZER])
+        totals.restore(take(tensors, "totals"), meta["totals"])
+        if averaging is not None:
+            averaging.restore(take(tensors, "averaging"), meta["averaging"])
+        position = Position(**meta["position"])
+        if position.best_rank is not None:
+            first, second = (WORST if part is None else float(part) for part in position.best_rank)
+            position.best_rank = first, second
     return position
 
 
@@ -88,6 +92,5 @@ def save_model(session: Session, which: str | int, predictor: Network | None = N
 
 def _plain(position: Position) -> dict[str, Any]:
     plain = asdict(position)
-    if not position.best_epoch:
-        plain["best_rank"] = None  # JSON has no infinity
+    plain["best_rank"] = replace_nan(position.best_rank)  # JSON has no infinity
     return plain

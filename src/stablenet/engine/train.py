@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -27,6 +28,7 @@ from stablenet.engine.interrupts import (
     explain_memory,
     is_out_of_memory,
     name_batch,
+    name_epoch,
     watch_signals,
 )
 from stablenet.engine.kept_weights import save_weights, tabulate_weights
@@ -83,7 +85,8 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     manifest = data.manifest
     described = describe_config(config, manifest, runtime.root)
     folder = choose_folder(described, config, runtime.runs, runtime.folder)
-    first = fabric.global_rank == 0
+    first, parent = fabric.global_rank == 0, folder.path.parent
+    new_parent = not parent.exists()
     if not fabric.broadcast(open_folder(folder, described, manifest, runtime.resume) if first else None):
         return load_run(folder.path)
     alone = hold_lock(folder.lock) if first else nullcontext()
@@ -93,6 +96,8 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
         except BaseException:  # a run that could not start leaves no folder
             if first and not folder.records.exists():
                 folder.forget()
+                if new_parent and not any(parent.iterdir()):
+                    parent.rmdir()
             raise
         with watch_signals() as stop:
             Training(session, watcher if first else Watcher(), stop, described["hash"]).run()
@@ -237,6 +242,8 @@ class Training:
             "train": self._totals.means(),
             "validation": figures,
         }
+        if figures is not None and not math.isfinite(figures["loss"]):
+            raise name_epoch(position.epoch, position.best_epoch)
         judgement = self._judge.judge(figures) if self._judge is not None and figures else Judgement()
         record |= describe_judgement(judgement)
         self._record(record)
@@ -256,7 +263,7 @@ class Training:
     def _keep_models(self, record: dict[str, Any]) -> None:
         position, session = self._position, self._session
         rank = validation_rank(record)
-        if rank > position.best_rank or not position.best_epoch:
+        if position.best_rank is None or rank > position.best_rank:
             position.best_rank, position.best_epoch = rank, position.epoch
             if session.first:
                 save_model(session, "best")

@@ -23,7 +23,8 @@ from stablenet.data.manifest import Manifest
 from stablenet.data.sources.folder import IMAGE_SUFFIXES
 from stablenet.engine.devices import choose_device
 from stablenet.errors import UserError
-from stablenet.files import write_whole
+from stablenet.files import check_names, write_whole
+from stablenet.frames import SUFFIXES, read_frame
 from stablenet.metrics import GroupCounts, calibration_error
 
 PREFIX = "p_"  # of the probability columns, one per class
@@ -207,7 +208,6 @@ def find_broken(paths: Sequence[Path], side: int | None) -> dict[Path, str]:
         return {path: message for path, message in zip(paths, messages, strict=True) if message}
 
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 PATH = "path"
 
 
@@ -216,6 +216,7 @@ def gather_images(inputs: Sequence[Path]) -> pd.DataFrame:
 
     A folder gives all images below it, sorted; relative paths in a table start at the table's folder.
     """
+    check_names(inputs)
     frames = [_gather(place) for place in inputs]
     if not frames:
         raise UserError("no images given: pass files, folders or a CSV with a column 'path'")
@@ -231,11 +232,11 @@ def _gather(place: Path) -> pd.DataFrame:
         return _gather_folder(place)
     if not place.exists():
         raise UserError(f"{place} does not exist: pass image files, folders or a CSV with a column 'path'")
-    if place.suffix.lower() in TABLE_SUFFIXES:
+    if place.suffix.lower() in SUFFIXES:
         return _gather_table(place)
     if place.suffix.lower() in IMAGE_SUFFIXES:
         return pd.DataFrame({PATH: [str(place)]})
-    known = ", ".join(IMAGE_SUFFIXES + TABLE_SUFFIXES)
+    known = ", ".join(IMAGE_SUFFIXES + SUFFIXES)
     raise UserError(f"{place} is neither an image nor a table by its extension: supported are {known}")
 
 
@@ -243,18 +244,12 @@ def _gather_folder(folder: Path) -> pd.DataFrame:
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not found:
         raise UserError(f"the folder {folder} contains no images ({', '.join(IMAGE_SUFFIXES)})")
+    check_names(found)
     return pd.DataFrame({PATH: [str(path) for path in found]})
 
 
 def _gather_table(path: Path) -> pd.DataFrame:
-    try:
-        if path.suffix.lower() == ".parquet":
-            rows = pd.read_parquet(path)
-        else:
-            separator = "\t" if path.suffix.lower() == ".tsv" else ","
-            rows = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read as a table: {error}") from error
+    rows = read_frame(path, as_text=True)
     if PATH not in rows:
         raise UserError(f"{path} has no column 'path': it has {', '.join(map(str, rows.columns))}")
     if rows.empty:

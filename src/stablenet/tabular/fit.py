@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -14,6 +15,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from stablenet.errors import UserError
+from stablenet.frames import read_frame
 from stablenet.registry import Registry, unknown_name
 from stablenet.tabular.encode import Array
 from stablenet.tabular.estimator import WeightedEstimator
@@ -30,6 +32,7 @@ from stablenet.tabular.estimators import (
 Task = Literal["regression", "classification"]
 FEW_VALUES = 10  # a numeric target with no more different values than this is taken for classes
 FOLDS = 5
+LARGEST = 1e100  # of a column: its square is still a number
 TASKS = ("auto", "regression", "classification")
 MISSING = ("error", "drop", "fill")
 
@@ -106,13 +109,8 @@ class TableReport:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """A comma-separated table with a header; an error in one sentence."""
-    if not path.is_file():
-        raise UserError(f"{path} is no file: give the path of a CSV table with a header line")
-    try:
-        return pd.read_csv(path)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as a CSV table: {error}") from error
+    """A comma-separated table with a header."""
+    return read_frame(path)
 
 
 def fit_table(frame: pd.DataFrame, choices: TableChoices) -> TableReport:
@@ -120,13 +118,70 @@ def fit_table(frame: pd.DataFrame, choices: TableChoices) -> TableReport:
     frame, notes = _treat_missing(frame, choices)
     x, y, environments = _split_columns(frame, choices)
     task: Task = guess_task(y) if choices.task == "auto" else cast(Task, choices.task)
+    check_columns(x)
+    check_target(y, task, environments)
     target = y.to_numpy(dtype=np.float64 if task == "regression" else None)
     template = _build_model(task, choices)
-    held_out = tuple(_cross_validate(template, x, target, environments, task))
-    model = clone(template).fit(x, target)
-    plain = model.fit_unweighted(x, target)
+    with name_misfits():
+        held_out = tuple(_cross_validate(template, x, target, environments, task))
+        model = clone(template).fit(x, target)
+        plain = model.fit_unweighted(x, target)
     notes += [f"taken together, as they determine each other: {names}" for names in _joint_columns(model)]
     return TableReport(choices, task, x, target, environments, model, plain, held_out, tuple(notes))
+
+
+@contextmanager
+def name_misfits() -> Iterator[None]:
+    """Turn what an estimator refuses into one sentence about the table."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (ValueError, TypeError, ArithmeticError, np.linalg.LinAlgError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"the table cannot be fitted ({reason}): check its columns, or leave some out") from error
+
+
+def check_columns(x: pd.DataFrame) -> None:
+    """Numbers must be finite, and not so large that their squares are not."""
+    for name, column in x.items():
+        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+            largest = float(column.abs().max()) if len(column) else 0.0
+            if not largest < LARGEST:
+                raise UserError(
+                    f"the column {name!r} holds infinite numbers, or larger ones than {LARGEST:.0e}: correct or "
+                    "rescale them, or leave the column out with --leave-out"
+                )
+
+
+def check_target(y: pd.Series[Any], task: Task, environments: Array | None) -> None:
+    """Refuse a target that the task cannot have, and rows that cannot be divided for cross-validation."""
+    if len(y) < 2 * FOLDS:
+        raise UserError(f"the table has {len(y)} rows: at least {2 * FOLDS} are needed to fit and cross-validate it")
+    numeric = pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y)
+    if task == "regression":
+        if not pd.api.types.is_numeric_dtype(y):
+            raise UserError(f"the target holds {y.iloc[0]!r}, which is no number: use --task classification")
+        check_columns(y.to_frame())
+        return
+    if numeric and not bool((y == y.round()).all()):
+        raise UserError(f"the target holds numbers such as {_first_fraction(y):g}, no classes: use --task regression")
+    if y.map(type).nunique() > 1:
+        raise UserError("the target mixes text and numbers: write its classes in one way")
+    counts = y.value_counts()
+    if len(counts) < 2:
+        raise UserError(f"the target holds one class, {counts.index[0]!r}: at least two are needed")
+    if environments is None and counts.max() < FOLDS:
+        raise UserError(f"no class of the target has {FOLDS} rows, as cross-validation needs: are these classes?")
+    for name in sorted(set(environments)) if environments is not None else ():
+        if y[environments != name].nunique() < 2:
+            raise UserError(
+                f"without the environment {name!r} one class is left: cross-validation needs two in the rest"
+            )
+
+
+def _first_fraction(y: pd.Series[Any]) -> float:
+    return float(y[y != y.round()].iloc[0])
 
 
 def _joint_columns(model: WeightedEstimator) -> Iterator[str]:
@@ -157,9 +212,13 @@ def _split_columns(frame: pd.DataFrame, choices: TableChoices) -> tuple[pd.DataF
     for name in (*named, *choices.categorical):
         if name not in frame.columns:
             raise UserError(unknown_name("column", name, map(str, frame.columns)))
+    if choices.environment == choices.target:
+        raise UserError(f"{choices.target!r} is both target and environment: name two columns")
     x = frame.drop(columns=list(dict.fromkeys(named)))
     if x.shape[1] < 2:
         raise UserError(f"the table has {x.shape[1]} columns to learn from: at least two are needed")
+    if choices.target in choices.leave_out:
+        raise UserError(f"{choices.target!r} is the target: it cannot be left out")
     environments = None if choices.environment is None else frame[choices.environment].astype(str).to_numpy()
     return x, frame[choices.target], environments
 

@@ -17,7 +17,7 @@ from stablenet.errors import UserError
 from stablenet.weighting import recommended
 from stablenet.weighting.budget import choose_budget, require_budget
 from stablenet.weighting.chunks import CHUNK_ROWS, Rows
-from stablenet.weighting.inputs import Features, check_finite, check_labels, join_layers
+from stablenet.weighting.inputs import Features, check_finite, join_layers, read_labels
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_drawn, solve_problem
 from stablenet.weighting.samples import SampleStore
@@ -65,7 +65,7 @@ def solve_dataset(
     """
     settings = dataset_settings(preset, overrides)
     z, layers = join_layers(features)
-    check_labels(labels, len(z), needed=settings.pairs != "features")
+    labels = read_labels(labels, len(z), needed=settings.pairs != "features")
     check_finite(z, layers)
     return solve_rows(Rows(z), labels, settings, memory)
 
@@ -138,6 +138,7 @@ class DatasetWeighting(SampleStore):
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:
         """The weights of the samples with these indices (B,); ones in `eval()`."""
+        self._check_index(index, len(index))
         if not self.training:
             return torch.ones(len(index), device=self.weights.device)
         return self.handed[index.to(self.handed.device)]

@@ -64,21 +64,48 @@ def _check_layer(name: str, layer: object, least: int) -> None:
         raise UserError(f"{name} is empty, shape {tuple(layer.shape)}; at least one sample and column are needed")
 
 
-def check_labels(labels: Tensor | None, size: int, needed: bool) -> None:
-    """Labels: one per sample, (B,) of integers or (B, C) of columns."""
+LARGEST_CLASS = 10**6  # a class more is a column more wherever labels are written as columns
+
+
+def read_labels(labels: Tensor | None, size: int, needed: bool) -> Tensor | None:
+    """Labels, one per sample: (B,) int64 classes, or (B, C) float32 columns; None where they are not needed.
+
+    On the CPU their values are checked, too; elsewhere that is `judge_values`' part.
+    """
     if labels is None:
         if needed:
             raise UserError(
                 "label pairs are on, so labels are needed: call weighting(features, labels=y), "
                 "or build StableWeighting with pairs='features'"
             )
-        return
+        return None
+    if not isinstance(labels, Tensor):
+        raise UserError(f"labels must be a tensor of shape ({size},) or ({size}, C), got {type(labels).__name__}")
     if labels.ndim not in (1, 2) or len(labels) != size:
         raise UserError(f"labels must have one row per sample, {size} of them, got shape {tuple(labels.shape)}")
-    if needed and labels.ndim == 1 and (labels.is_floating_point() or labels.is_complex()):
+    if not needed:
+        return None
+    if labels.is_complex() or (labels.ndim == 1 and labels.is_floating_point()):
         raise UserError(
-            f"labels of shape ({size},) must be integer classes, got {labels.dtype}; "
+            f"labels of shape {tuple(labels.shape)} must be integer classes, got {labels.dtype}; "
             "pass targets of a regression as columns, labels[:, None]"
+        )
+    if labels.ndim == 2 and not labels.shape[1]:
+        raise UserError(f"labels have no columns, shape {tuple(labels.shape)}: pass classes (B,) or columns (B, C)")
+    read = labels.detach().to(torch.int64 if labels.ndim == 1 else torch.float32)
+    if read.device.type == "cpu" and len(read):
+        _check_label_values(read)
+    return read
+
+
+def _check_label_values(labels: Tensor) -> None:
+    if labels.ndim == 2:
+        if not bool(torch.isfinite(labels).all()):
+            raise UserError(f"labels hold {BAD_LABELS}; no weights were learned from that batch")
+    elif int(labels.max()) > LARGEST_CLASS or int(labels.min()) < -LARGEST_CLASS:
+        raise UserError(
+            f"labels hold the class {int(labels.abs().max())}: number the classes from 0, without gaps; "
+            f"at most {LARGEST_CLASS:,} are possible"
         )
 
 
@@ -108,6 +135,7 @@ def pool_maps(maps: Tensor) -> Tensor:
     return torch.cat([flat.mean(2), flat.std(2, correction=0)], 1)
 
 
+BAD_LABELS = "NaN, inf, or numbers too large for float32"
 ALL_GOOD, BAD_LABEL = -1, -2  # verdicts; any other is the index of the first column with a bad value
 
 
@@ -174,9 +202,11 @@ class PendingCheck:
         if first:
             memory.reset()
         if verdict == BAD_LABEL:
+            if memory.label_width is None:
+                raise UserError(f"{when}, labels held {BAD_LABELS}; the memory is as before")
             raise UserError(
-                f"{when}, a label was beyond the {memory.label_width} classes whose labels the memory averages; build "
-                "StableWeighting with num_classes"
+                f"{when}, a label was beyond the {memory.label_width} classes whose labels the memory averages, or "
+                f"labels held {BAD_LABELS}; build StableWeighting with num_classes"
             )
         raise UserError(f"{when}, {nonfinite_message(layers, verdict)}")
 

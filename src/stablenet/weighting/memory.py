@@ -57,8 +57,11 @@ class Memory(nn.Module, ABC):
         self.filled = 0  # rows that hold something
         self.stored = 0  # batches taken in; a queue counts rows
 
-    def check(self, features: Tensor) -> None:
-        """Refuse a batch that cannot be joined or stored, before anything changes.   features: (B, m)."""
+    def check(self, features: Tensor, labels: Tensor | None) -> None:
+        """Refuse a batch that cannot be joined or stored, before anything changes.
+
+        features: (B, m).   labels: (B,) classes, (B, C) columns, or None.
+        """
         if self.rows and len(features) > self.rows and self._settings.groups:
             raise UserError(
                 f"a batch of {len(features)} is larger than the memory's {self.rows} rows; "
@@ -69,6 +72,19 @@ class Memory(nn.Module, ABC):
                 f"features have {features.shape[1]} columns, the memory was filled with "
                 f"{self.features.shape[-1]}; pass the same layers every time, or call reset() first"
             )
+        if self.features.numel() and not self._fits(labels):
+            raise UserError(
+                f"labels are {_name_form(labels)}, but the memory was filled with others: pass labels of the same form "
+                "every time (classes, or columns of one number), or call reset() first"
+            )
+
+    def _fits(self, labels: Tensor | None) -> bool:
+        """Whether labels have the form of those that are kept."""
+        if labels is None or not self.labels.numel():
+            return (labels is None) == (not self.labels.numel())
+        kept_columns = self.labels.shape[len(self._shape()) :]  # of one row: () for classes
+        averaged_classes = labels.ndim == 1 and self.label_width is not None
+        return averaged_classes or labels.shape[1:] == kept_columns
 
     def start(self, z: Tensor, labels: Tensor | None) -> None:
         """Take the shapes of the first batch, z (B, m) and labels (B,) or (B, C); later batches change nothing."""
@@ -139,7 +155,7 @@ class AveragedMemory(Memory):
 
     def start(self, z: Tensor, labels: Tensor | None) -> None:
         super().start(z, labels)
-        if self._settings.memory_start == "running-mean":
+        if self._settings.memory_start == "running-mean" and self._settings.groups:
             self.filled = self.rows  # with zeros, as in the published code
 
     def recall(self) -> WeightedRows | None:
@@ -207,6 +223,12 @@ class QueueMemory(Memory):
 
     def _shape(self) -> tuple[int, ...]:
         return (self._settings.groups * self.rows,)
+
+
+def _name_form(labels: Tensor | None) -> str:
+    if labels is None:
+        return "missing"
+    return "classes" if labels.ndim == 1 else f"{labels.shape[1]} columns"
 
 
 def make_memory(settings: WeightingSettings) -> Memory:

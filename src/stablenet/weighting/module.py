@@ -25,8 +25,8 @@ from stablenet.weighting.inputs import (
     Layers,
     PendingCheck,
     check_finite,
-    check_labels,
     join_layers,
+    read_labels,
 )
 from stablenet.weighting.kernels import MOST_ROWS, Path, choose_path, decides_on_device, may_record, solve_fused
 from stablenet.weighting.kernels.step_graph import GraphCache
@@ -57,7 +57,7 @@ def take_step(
     """Weights of a batch z (B, m) with labels (B,) or (B, C); the memory takes it in, its counters stay."""
     verdict = valid = None
     if z.device.type != "cpu":
-        z, verdict = judge_values(z, labels, memory.label_width)
+        z, labels, verdict = judge_values(z, labels, memory.label_width)
         valid = verdict == ALL_GOOD
     own_labels = None if labels is None else label_rows(labels, memory.label_width)
     rows, fixed, joined_labels = join_memory(memory.recall(), z, own_labels, settings)
@@ -70,14 +70,21 @@ def take_step(
     return StepResult(weights, solution, verdict)
 
 
-def judge_values(z: Tensor, labels: Tensor | None, width: int | None) -> tuple[Tensor, Tensor]:
-    """z (B, m) with zeros for what is not finite, and the verdict: the first bad column, BAD_LABEL or ALL_GOOD."""
+def judge_values(z: Tensor, labels: Tensor | None, width: int | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    """z (B, m) and labels, zero where not finite, and the verdict: the first bad column, BAD_LABEL or ALL_GOOD.
+
+    Zeros, because the memory multiplies by zero what must leave no trace in it.
+    """
     bad = (z - z) != 0  # x − x is zero for every finite x, and NaN for inf and NaN
     columns = bad.any(0)
     verdict = columns.to(torch.uint8).argmax().masked_fill(~columns.any(), ALL_GOOD)
     if labels is not None and labels.ndim == 1 and width is not None:
         verdict = verdict.masked_fill((verdict == ALL_GOOD) & (labels >= width).any(), BAD_LABEL)
-    return z.masked_fill(bad, 0.0), verdict
+    if labels is not None and labels.ndim == 2:
+        broken = (labels - labels) != 0
+        verdict = verdict.masked_fill((verdict == ALL_GOOD) & broken.any(), BAD_LABEL)
+        labels = labels.masked_fill(broken, 0.0)
+    return z.masked_fill(bad, 0.0), labels, verdict
 
 
 def label_rows(labels: Tensor, width: int | None) -> Tensor:
@@ -162,18 +169,17 @@ class StableWeighting(nn.Module, HostSide):
         With several processes B is the joined batch's size, and each rank gets its slice.
         """
         z, layers = join_layers(features)
-        with_labels = self.settings.pairs != "features"
-        check_labels(labels, len(z), with_labels)
+        labels = read_labels(labels, len(z), needed=self.settings.pairs != "features")
         if not self.training:
             return z.new_ones(len(z))
         if self.draws is not None:
-            return self._do_device_work(z, labels if with_labels else None, self.draws)
+            return self._do_device_work(z, labels, self.draws)
         self._pending.raise_if_bad(self.memory)
         if self._calls < self.settings.warmup:
             self._calls += 1
             return z.new_full((len(z),), float(len(z)) if self.settings.warmup_loss == "sum" else 1.0)
         with torch.autocast(z.device.type, enabled=False):
-            return self._weights(z, labels if with_labels else None, layers)
+            return self._weights(z, labels, layers)
 
     def reset(self) -> None:
         """Forget all past batches."""
@@ -221,7 +227,7 @@ class StableWeighting(nn.Module, HostSide):
             z = distributed.gather_rows(z, sizes)
             labels = None if labels is None else distributed.gather_rows(labels, sizes)
             own = distributed.own_slice(sizes)
-        self.memory.check(z)
+        self.memory.check(z, labels)
         if z.device.type == "cpu":
             check_finite(z, layers)
         if labels is not None:
@@ -286,6 +292,8 @@ class StableWeighting(nn.Module, HostSide):
         averaged = self.settings.memory == "average" and self.settings.groups
         if labels.ndim == 2 or not averaged:
             return
+        if labels.device.type == "cpu" and int(labels.min()) < 0:
+            raise UserError(f"label {int(labels.min())} was found, but classes are numbered from 0")
         if self.memory.label_width is None:
             self.memory.label_width = self.settings.num_classes or int(labels.max()) + 1
         if labels.device.type == "cpu" and (seen := int(labels.max()) + 1) > self.memory.label_width:

@@ -277,6 +277,7 @@ class DatasetOffsets(SampleStore):
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:
         """The offsets (B, C) of the samples with these indices (B,); zeros in `eval()`."""
+        self._check_index(index, len(index))
         index = index.to(self.offsets.device)
         if not self.training:
             return torch.zeros(len(index), self.num_classes, device=index.device)

@@ -12,7 +12,7 @@ from stablenet.errors import UserError
 from stablenet.weighting import distributed
 from stablenet.weighting.budget import read_size
 from stablenet.weighting.chunks import Rows
-from stablenet.weighting.inputs import Features, check_labels, join_layers
+from stablenet.weighting.inputs import Features, join_layers, read_labels
 from stablenet.weighting.memory import adopt_saved_shapes
 
 COLLECTED = ("features", "labels", "seen")
@@ -53,9 +53,9 @@ class SampleStore(nn.Module):
         checkpoints, which the first one writes, then lose nothing.
         """
         z, _ = join_layers(features, least=1 if distributed.processes() == 1 else 0)
-        check_labels(labels, len(z), needed=self._with_labels)
-        if index.shape != (len(z),):
-            raise UserError(f"index must have one entry per sample, shape ({len(z)},), got {tuple(index.shape)}")
+        labels = read_labels(labels, len(z), needed=self._with_labels)
+        self._check_index(index, len(z))
+        self._check_shapes(z, labels)
         z = z.to(self._storage)
         if distributed.processes() > 1:
             sizes = distributed.gather_sizes(len(z), z.device)
@@ -67,6 +67,31 @@ class SampleStore(nn.Module):
         self.seen[index] = True
         if self.labels.numel() and labels is not None:
             self.labels[index] = labels.detach().to(self.labels.dtype)
+
+    def _check_index(self, index: object, size: int) -> None:
+        if not isinstance(index, Tensor) or index.shape != (size,):
+            got = tuple(index.shape) if isinstance(index, Tensor) else type(index).__name__
+            raise UserError(f"index must be a tensor with one entry per sample, shape ({size},), got {got}")
+        if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
+            raise UserError(f"index must hold whole numbers, the places of the samples, got {index.dtype}")
+        # Elsewhere looking would wait for the device, whose own check of indices stops the program.
+        if index.device.type == "cpu" and size and not 0 <= int(index.min()) <= int(index.max()) < self.num_samples:
+            raise UserError(
+                f"index must lie in 0..{self.num_samples - 1}, the places of the {self.num_samples} samples, "
+                f"got {int(index.min())} to {int(index.max())}"
+            )
+
+    def _check_shapes(self, z: Tensor, labels: Tensor | None) -> None:
+        """Refuse what does not fit to the batches collected so far."""
+        if not self.features.numel():
+            return
+        if z.shape[1] != self.features.shape[1]:
+            raise UserError(
+                f"features have {z.shape[1]} columns, those collected before have {self.features.shape[1]}: "
+                "pass the same layers every time"
+            )
+        if labels is not None and labels.shape[1:] != self.labels.shape[1:]:
+            raise UserError("labels must have one form in all batches: classes (B,), or columns (B, C) of one number")
 
     def read(self) -> tuple[Tensor, Rows, Tensor | None]:
         """Indices of the samples collected since the last solve, rising, their features and labels."""

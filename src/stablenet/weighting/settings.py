@@ -84,7 +84,7 @@ class WeightingSettings:
     logits: Logits = "block"  # the batch's weights sum to its size; "joint": one softmax with the memory
     keep: Keep = "best"  # the iterate with the lowest objective (the one minimised), or the last
     on_rise: OnRise = "go-on"  # "retreat": an iterate that raised the objective is undone and the rate quartered
-    min_ess: Share = 0.2  # floor of the effective sample size, as a share of the batch; 0 turns it off
+    min_ess: Share = 0.2  # floor of the effective sample size, as a share of the batch; 0 leaves two samples
     tolerance: Positive | None = None  # stop when the optimality gap falls below this share of the objective
 
     # The memory (Eqs. 9 and 10, concat_w and save_w)

@@ -115,7 +115,7 @@ class BlockSimplex:
 
     def __init__(self, fixed: Tensor, size: int, settings: WeightingSettings) -> None:
         self._fixed, self._size = fixed, size
-        self._spread_limit = ess_spread_limit(settings.min_ess)
+        self._spread_limit = ess_spread_limit(settings.min_ess, size)
 
     def at(self, theta: Tensor) -> Point:
         return self.around(self._size * torch.softmax(theta, 0), theta)
@@ -263,9 +263,13 @@ def optimality_gap(w: Tensor, g: Tensor) -> Tensor:
     return w @ g - w.numel() * g.min()
 
 
-def ess_spread_limit(min_ess: float) -> float:
-    """The largest variance of weights with mean one whose ESS is still min_ess·B: 1/min_ess − 1."""
-    return 1 / min_ess - 1 if min_ess > 0 else float("inf")
+def ess_spread_limit(min_ess: float, size: int | None = None) -> float:
+    """The largest variance of weights with mean one whose ESS is still min_ess·B: 1/min_ess − 1.
+
+    size: B. A batch never collapses to one sample: at least min(2, (B + 1)/2) effective samples are left.
+    """
+    limit = 1 / min_ess - 1 if min_ess > 0 else float("inf")
+    return limit if size is None else min(limit, size / min(2.0, (size + 1) / 2) - 1)
 
 
 def blend_to_ess(w: Tensor, spread_limit: float) -> tuple[Tensor, Tensor]:

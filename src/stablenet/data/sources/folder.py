@@ -18,6 +18,8 @@ import pandas as pd
 from stablenet.data.image_list import ImageList, check_member_name, make_image_table
 from stablenet.data.sources.source import Source
 from stablenet.errors import UserError
+from stablenet.files import check_names, read_text
+from stablenet.frames import SUFFIXES, read_frame
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _DEPTH = 5  # levels below the given path at which a data set may begin
@@ -45,7 +47,7 @@ class Tree:
     def read_text(self, file: str) -> str:
         """Read a small text file, such as a split list."""
         if self.root.is_dir():
-            return (self.root / self.prefix / file).read_text(encoding="utf-8")
+            return read_text(self.root / self.prefix / file)
         with zipfile.ZipFile(self.root) as archive:
             return archive.read(self.prefix + file).decode("utf-8")
 
@@ -135,6 +137,7 @@ def _list_folder(base: Path) -> Tree:
         below = Path(current).relative_to(base)
         folders += [(below / name).as_posix() for name in names]
         files += [(below / leaf).as_posix() for leaf in leaves if not leaf.startswith(".")]
+    check_names(files)
     return Tree(base, "", tuple(sorted(files)), tuple(sorted(folders)))
 
 
@@ -262,16 +265,9 @@ def read_image_list(root: Path) -> ImageList:
 
 
 def _read_rows(path: Path) -> pd.DataFrame:
-    readers = {".csv": pd.read_csv, ".tsv": pd.read_csv, ".parquet": pd.read_parquet}
-    if not path.is_file() or path.suffix not in readers:
+    if not path.is_file() or path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path} is not an image list: expected a .csv, .tsv or .parquet file")
-    try:
-        if path.suffix == ".parquet":
-            rows = pd.read_parquet(path)
-        else:
-            rows = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read as a table: {error}") from error
+    rows = read_frame(path, as_text=True)
     missing = [column for column in COLUMNS if column not in rows]
     if missing:
         raise UserError(f"{path} lacks the columns {missing}: it has {list(rows.columns)}")

@@ -140,7 +140,7 @@ def run_steps(
         float(settings.learning_rate),
         float(settings.momentum),
         float(settings.penalty),
-        min(ess_spread_limit(settings.min_ess), LARGEST),
+        min(ess_spread_limit(settings.min_ess, size), LARGEST),
         PAPER=settings.form == "paper",
         FEATURE_PAIRS=settings.pairs != "labels",
         LABEL_PAIRS=settings.pairs != "features",

@@ -1,0 +1,44 @@
+"""Tables from files, CSV, TSV and Parquet: whatever is wrong with one is one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from stablenet.errors import UserError
+from stablenet.files import check_file, explain_os_error, shorten_path
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+
+
+def read_frame(path: Path, *, as_text: bool = False) -> pd.DataFrame:
+    """Read a table; a file without one of the `SUFFIXES` is taken for CSV.
+
+    as_text: every cell of a CSV or TSV as it is written, an empty one as "".
+    """
+    check_file(path)
+    options: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_text else {}
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".parquet":
+            frame = pd.read_parquet(path)
+        else:
+            frame = pd.read_csv(path, sep="\t" if suffix == ".tsv" else ",", **options)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{shorten_path(path)} is not text in UTF-8 (byte {error.start}): save it as UTF-8") from error
+    except MemoryError:
+        raise
+    except OSError as error:
+        if error.errno is None:  # of pyarrow, about the contents
+            raise _unreadable(path, error) from error
+        raise explain_os_error(error, path) from error
+    except Exception as error:  # parsers may raise anything on broken data
+        raise _unreadable(path, error) from error
+    return frame
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return UserError(f"{shorten_path(path)} cannot be read as a table: {reason}")
