@@ -1,0 +1,9 @@
+"""A campaign against StableNet: thousands of generated inputs, none of which may end in a traceback or a wrong result.
+
+    python -m campaign --seed 0 --count 5000          # or: make campaign
+
+In reading order: `trial` (one invocation, and what its end is worth), `odd` (values and bytes nobody asked for),
+`workshop` (the finished run, store, images and tables that trials break), `parts` (the generators, one kind of input
+each), `forks` (a process that has imported everything and forks once per trial), `record` (the resumable log and the
+summary) and `__main__`.
+"""

@@ -1,0 +1,36 @@
+"""The generators: one module for each kind of input. A trial is a function of the seed and its number alone."""
+
+from __future__ import annotations
+
+from campaign.parts import (
+    archives,
+    estimators,
+    images,
+    options,
+    pairs,
+    runs,
+    settings,
+    signals,
+    stores,
+    systems,
+    tables,
+    toml,
+    weighting,
+)
+from campaign.parts.part import Part
+
+PARTS = {
+    "settings": Part(24, settings.make),
+    "options": Part(20, options.make),
+    "runs": Part(16, runs.make),
+    "stores": Part(6, stores.make),
+    "toml": Part(10, toml.make),
+    "images": Part(5, images.make),
+    "tables": Part(8, tables.make),
+    "archives": Part(4, archives.make),
+    "systems": Part(6, systems.make),
+    "signals": Part(3, signals.make),
+    "pairs": Part(1, pairs.make),
+    "weighting": Part(8, weighting.make),
+    "estimators": Part(2, estimators.make),
+}
