@@ -28,6 +28,7 @@ from stablenet.weighting import random_fourier_features
 from stablenet.weighting.gram import GramPairs
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.solver import solve_weights
+from stablenet.weighting.threads import fitting_threads
 
 STEPS, BATCH, ROWS = 20, 128, 256
 # The preset `paper` with the published code's covariance, on features of unit scale.
@@ -97,7 +98,8 @@ def gram_solve(u: Tensor, form: str) -> Tensor:
     """The same steps by the library, its preparation and guards included."""
     settings = settings_of("recommended", {"form": form, "pairs": "features", "steps": STEPS})
     statistic = GramPairs(u.to(settings.working_dtype(u.device)), form)
-    return solve_weights(lambda step: [statistic], u.new_ones(0), len(u), settings).weights
+    with fitting_threads(u.device, u.numel()):  # as `solve_problem` does
+        return solve_weights(lambda step: [statistic], u.new_ones(0), len(u), settings).weights
 
 
 def measure_gpu(repeats: int) -> list[Row]:

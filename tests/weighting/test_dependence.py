@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from stablenet.errors import UserError
-from stablenet.weighting import dependence_matrix, label_dependence, pairwise_dependence, random_fourier_features
+from stablenet.weighting import dependence_matrix, gram, label_dependence, pairwise_dependence, random_fourier_features
 from stablenet.weighting.dependence import choose_method, prepare_same_pairs
 from stablenet.weighting.gram import PRODUCTS_UP_TO, sum_of_squared_grams
 from tests.reference import dependence as reference
@@ -103,6 +103,16 @@ def test_many_functions_take_the_other_route_to_the_same_matrix():
     blocks = u.permute(1, 2, 0).contiguous()
     expected = sum(torch.square(b.T @ b) for b in blocks)
     torch.testing.assert_close(sum_of_squared_grams(blocks), expected)
+
+
+@pytest.mark.parametrize("n", [9, 64, 130])
+def test_products_in_strips_are_symmetric_and_the_same(monkeypatch, n):
+    monkeypatch.setattr(gram, "LEAST_FOR_STRIPS", 0)
+    blocks = torch.randn(6, 3, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = sum_of_squared_grams(blocks)
+    expected = torch.einsum("iqn,iqk->ink", blocks, blocks).square().sum(0)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, found.T)
 
 
 def test_covariance_form_vanishes_for_independent_features_and_the_paper_form_does_not():

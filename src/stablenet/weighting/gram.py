@@ -23,6 +23,8 @@ PRODUCTS_UP_TO = 8
 FEATURES_AT_ONCE = 32
 # Numbers of u that an evaluation works on at a time: each is read four times, so they had better stay in the cache.
 NUMBERS_AT_ONCE = 2**19 + 2**18
+# Of u, from which on three eighths fewer multiplications are worth more launches; and the rows of a strip.
+LEAST_FOR_STRIPS, STRIP = 2**19, 64
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ class GramPairs:
         n, _, q = u.shape
         blocks = centre_for(form, u).permute(1, 2, 0).contiguous()  # (m, q, n)
         flat = blocks.view(-1, n)
-        self._pairs = (flat.T @ flat).square_().sub_(sum_of_squared_grams(blocks))  # M
+        products = SymmetricProducts(blocks)
+        products.add(flat)
+        self._pairs = products.total().square_().sub_(sum_of_squared_grams(blocks))  # M
         self._groups = [FeatureGroup(part) for part in blocks.split(max(1, NUMBERS_AT_ONCE // (q * n)))]
 
     def value_and_gradient(self, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,16 +127,35 @@ class GramLabelPairs:
         return a.s**2 * value, pull_back(a, a.s**2 * grad_d, a.s**2 * grad_v, self.form)
 
 
+class SymmetricProducts:
+    """Sums of XᵀX for X (k, n). Of large ones on the processor only the upper triangle is computed, in strips."""
+
+    def __init__(self, like: Tensor) -> None:
+        n = like.shape[-1]
+        self._sum = torch.zeros(n, n, dtype=like.dtype, device=like.device)
+        self._strip = STRIP if like.device.type == "cpu" and like.numel() >= LEAST_FOR_STRIPS else n
+
+    def add(self, rows: Tensor, times: float = 1) -> None:
+        """rows: (k, n)."""
+        for start in range(0, len(self._sum), self._strip):
+            end = start + self._strip
+            self._sum[start:end, start:].addmm_(rows[:, start:end].T, rows[:, start:], alpha=times)
+
+    def total(self) -> Tensor:
+        """The sum, (n, n)."""
+        return self._sum if self._strip >= len(self._sum) else self._sum.triu() + self._sum.triu(1).T
+
+
 def sum_of_squared_grams(blocks: Tensor) -> Tensor:
     """Σ_i K_i∘K_i.   blocks: (m, q, n).   Returns (n, n)."""
     _, q, n = blocks.shape
-    total = torch.zeros(n, n, dtype=blocks.dtype, device=blocks.device)
     if q <= PRODUCTS_UP_TO:
-        for a in range(q):
-            for b in range(a, q):
-                product = blocks[:, a] * blocks[:, b]  # (m, n)
-                total.addmm_(product.T, product, alpha=1 if a == b else 2)
-        return total
+        products = SymmetricProducts(blocks)
+        products.add(blocks.square().view(-1, n))
+        for a in range(q - 1):
+            products.add((blocks[:, a : a + 1] * blocks[:, a + 1 :]).view(-1, n), times=2)
+        return products.total()
+    total = torch.zeros(n, n, dtype=blocks.dtype, device=blocks.device)
     for part in blocks.split(FEATURES_AT_ONCE):
         total += torch.bmm(part.transpose(1, 2), part).square_().sum(0)
     return total

@@ -35,6 +35,7 @@ from stablenet.weighting.fourier import (
 from stablenet.weighting.gram import add
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, solve_to_tolerance, solve_weights
+from stablenet.weighting.threads import WORTH_SHARING_PRODUCTS, fitting_threads
 
 SMALLEST = 1e-12  # share: below it there is nothing that weights could remove
 
@@ -87,9 +88,12 @@ def solve_problem(
 
     strengths: `Solution.halfway` is the dependence under weights 1 + s·(w − 1), for each of these s.
     """
+    numbers = rows.numel() * max(1, int(settings.num_functions))
     with torch.autocast(rows.device.type, enabled=False):
-        draw = draw_statistics(rows, labels, settings, generator)
-        return solve_drawn(draw, labels, fixed, size, settings, strengths)
+        with fitting_threads(rows.device, numbers * len(rows), WORTH_SHARING_PRODUCTS):
+            draw = draw_statistics(rows, labels, settings, generator)
+        with fitting_threads(rows.device, numbers):
+            return solve_drawn(draw, labels, fixed, size, settings, strengths)
 
 
 def solve_drawn(

@@ -171,9 +171,10 @@ class Objective:
         if self._scales is None:
             self._scales = [self._scale(value, len(pairs)) for value, _ in pairs]
         decay = self._penalty / self._size if self._kind != "scaled-sum" else 1 / self._size**2
-        scaled = [(scale * value, scale * slope) for scale, (value, slope) in zip(self._scales, pairs, strict=True)]
-        value = add([value for value, _ in scaled]) + decay * (point.batch @ point.batch)
-        return value, add([slope for _, slope in scaled]), (2 * decay) * point.batch
+        if self._kind != "sum":  # whose scales are one
+            pairs = [(scale * value, scale * slope) for scale, (value, slope) in zip(self._scales, pairs, strict=True)]
+        value = add([value for value, _ in pairs]) + decay * (point.batch @ point.batch)
+        return value, add([slope for _, slope in pairs]), (2 * decay) * point.batch
 
     def _scale(self, start: Tensor, parts: int) -> Tensor | float:
         """What a part is multiplied with, given its value under uniform weights."""
