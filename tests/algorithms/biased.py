@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from stablenet.algorithms import Context, build_algorithm
+from stablenet.algorithms import Context, TrainingSet, build_algorithm
 from stablenet.data.loader import Batch, BatchSettings, order_epoch
 from stablenet.models import Network
 from stablenet.models.network import Backbone
@@ -11,7 +11,7 @@ from stablenet.models.network import Backbone
 SAMPLES, BATCH, RATE = 1000, 25, 0.02
 
 
-class Rows:
+class Rows(TrainingSet):
     """A `TrainingSet` of rows (n, k) as images of one pixel."""
 
     def __init__(self, rows, y, domain):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from stablenet.algorithms import ALGORITHMS, Context, build_algorithm
+from stablenet.algorithms import ALGORITHMS, Context, TrainingSet, build_algorithm
 from stablenet.algorithms.stablenet import read_dependence
 from stablenet.data.loader import Batch
 from stablenet.errors import UserError
@@ -39,7 +39,7 @@ def make(method, family="paper-cnn"):
     return build_algorithm(kind, settings, network, context)
 
 
-class AllBatches:
+class AllBatches(TrainingSet):
     """A training set of three batches."""
 
     def __init__(self, batches=None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -80,6 +80,23 @@ class TrainingSet(Protocol):
 
     def batches(self) -> Iterator[Batch]:
         """Every sample once, without augmentation; of several processes each gets its share."""
+
+    def read_taps(
+        self,
+        network: Network,
+        taps: Sequence[str],
+        collect: Callable[[Tensor, Mapping[str, Tensor], Tensor], None],
+        reuse: bool = False,
+    ) -> None:
+        """Pass every sample through the network as it is, and collect index (b,), features (b, m) by tap, labels (b,).
+
+        reuse: whether other runs may want the same, because the network is as it was built.
+        """
+        network.read_taps(
+            taps,
+            ((batch, batch.x) for batch in self.batches()),
+            lambda batch, features: collect(batch.index, features, batch.y),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

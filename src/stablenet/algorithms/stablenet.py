@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -269,7 +270,7 @@ class WholeTrainingSet(Strategy):
         self.whole_set.set_epoch(epoch, self._epochs)
         if not self._solves_before(epoch):
             return {}
-        self._read(self.whole_set.collect, training_set)
+        self._read(self.whole_set.collect, training_set, reuse=epoch == 0)
         return self.whole_set.solve()
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
@@ -278,19 +279,18 @@ class WholeTrainingSet(Strategy):
         return self.whole_set.solve()
 
     def judge_epochs(self) -> EpochJudge | None:
-        return None if self.judging is None else ContextJudge(self.judging, self.whole_set.offsets, self._read)
+        read = partial(self._read, reuse=True)
+        return None if self.judging is None else ContextJudge(self.judging, self.whole_set.offsets, read)
 
     def sample_columns(self) -> dict[str, Tensor]:
         return self.whole_set.describe_samples()
 
-    def _read(self, collect: Callable[[Tensor, Mapping[str, Tensor], Tensor], None], samples: TrainingSet) -> None:
+    def _read(
+        self, collect: Callable[[Tensor, Mapping[str, Tensor], Tensor], None], samples: TrainingSet, *, reuse: bool
+    ) -> None:
         """Features of all samples, by the network as it is, without augmentation and dropout."""
         [network] = self._network
-        network.read_taps(
-            self._taps,
-            ((batch, batch.x) for batch in samples.batches()),
-            lambda batch, features: collect(batch.index, features, batch.y),
-        )
+        samples.read_taps(network, self._taps, collect, reuse)
 
     def _solves_before(self, epoch: int) -> bool:
         if self.settings.collect == "epoch":

@@ -43,6 +43,7 @@ class Bar(Watcher):
         self._progress = Progress(*columns, TextColumn("{task.fields[figures]}"), console=self._console)
         self._task: TaskID | None = None
         self._decoding: TaskID | None = None
+        self._reading: TaskID | None = None
         self._last_read = self._last_move = 0.0
         self.steps_done = 0
 
@@ -51,6 +52,18 @@ class Bar(Watcher):
             self._progress.start()
             self._decoding = self._progress.add_task("decoding images", total=total, figures="")
         self._progress.update(self._decoding, completed=done)
+
+    def tell(self, text: str) -> None:
+        if _is_first():
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def read(self, done: int, total: int) -> None:
+        if self._reading is None:
+            self._reading = self._progress.add_task("reading features", total=total, figures="")
+        self._progress.update(self._reading, completed=done)
+        if done == total:
+            self._progress.remove_task(self._reading)
+            self._reading = None
 
     def begin(self, folder: Path, done: int, total: int) -> None:
         self.steps_done = done

@@ -40,11 +40,15 @@ class Prepared:
     replaced: str = ""
 
 
+def cache_folder() -> Path:
+    """STABLENET_CACHE, or ~/.cache/stablenet."""
+    return Path(os.environ.get("STABLENET_CACHE") or Path.home() / ".cache" / "stablenet")
+
+
 def default_store_path(table: ImageList, size: int | None) -> Path:
     """The default path of a source's store: one folder per source, root and size."""
-    home = os.environ.get("STABLENET_CACHE") or Path.home() / ".cache" / "stablenet"
     place = hashlib.sha256(str(table.root.resolve()).encode()).hexdigest()[:8]
-    return Path(home) / f"{table.name}-{size or 'native'}-{place}"
+    return cache_folder() / f"{table.name}-{size or 'native'}-{place}"
 
 
 def prepare_part(

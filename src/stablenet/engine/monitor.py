@@ -126,6 +126,12 @@ class Watcher:
     def decode(self, done: int, total: int) -> None:
         """Images are being decoded for the first time."""
 
+    def tell(self, text: str) -> None:
+        """Something a user should know of the data, before training starts."""
+
+    def read(self, done: int, total: int) -> None:
+        """Features of a whole part are being read, between two epochs."""
+
     def begin(self, folder: Path, done: int, total: int) -> None:
         """Training starts, or resumes, at step `done` of `total`."""
 

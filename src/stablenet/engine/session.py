@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from stablenet.algorithms import Algorithm, Context, build_algorithm
+from stablenet.algorithms import Algorithm, Context, TrainingSet, build_algorithm
 from stablenet.data.loader import Batch, Loader
 from stablenet.data.manifest import Manifest
+from stablenet.engine import feature_cache
 from stablenet.engine.checkpoint import Writer
 from stablenet.engine.config import RunConfig
 from stablenet.engine.devices import seed_generators, uses_bf16
+from stablenet.engine.feature_cache import (
+    Collect,
+    Entry,
+    FeatureCache,
+    FeatureKey,
+    Features,
+    hash_module,
+    hash_samples,
+)
 from stablenet.engine.optimizers import make_optimizer
 from stablenet.engine.run import RunFolder
 from stablenet.engine.run_data import Feeder, RunData
 from stablenet.engine.stepping import EngineStepper, Graphs, ReplayedStepping, Stepping, choose_graphs, graph_network
 from stablenet.errors import UserError
-from stablenet.models import build_network
+from stablenet.models import Network, build_network
 from stablenet.values import NonNegative, check_fields
 
 
@@ -92,16 +103,60 @@ class Session:
         return self.training.epoch(epoch, start, self.algorithm.sampling_weights())
 
 
-class UnaugmentedSet:
-    """`TrainingSet` over the samples of a part, with the run's precision."""
+class UnaugmentedSet(TrainingSet):
+    """`TrainingSet` over the samples of a part, with the run's precision.
 
-    def __init__(self, make_loader: Callable[[], Loader], fabric: Any) -> None:
-        self._make_loader, self._fabric = make_loader, fabric
+    progress: called with samples done and in total while features are read.   tell: with what became of them.
+    """
+
+    def __init__(self, make_loader: Callable[[], Loader], fabric: Any, config: RunConfig) -> None:
+        self._make_loader, self._fabric, self._config = make_loader, fabric, config
+        self.progress: Callable[[int, int], None] = lambda done, total: None
+        self.tell: Callable[[str], None] = lambda text: None
 
     def batches(self) -> Iterator[Batch]:
         # Only while batches are read: what a method computes from them afterwards needs full precision.
         with self._fabric.autocast():
             yield from self._loader.epoch(0)
+
+    def read_taps(self, network: Network, taps: Sequence[str], collect: Collect, reuse: bool = False) -> None:
+        """As in `TrainingSet`; a long pass that others may want is kept on disk, and taken from there."""
+
+        def read_all(collect: Collect) -> None:
+            done, total = 0, len(self._loader.samples) // self._fabric.world_size
+
+            def count(index: Tensor, features: Features, labels: Tensor) -> None:
+                nonlocal done
+                collect(index, features, labels)
+                done += len(index)
+                self.progress(min(done, total), total)
+
+            TrainingSet.read_taps(self, network, taps, count)
+
+        pixels = len(self._loader.samples) * self._config.data.image_size**2
+        if not reuse or self._fabric.world_size > 1 or pixels < feature_cache.WORTH_KEEPING:
+            read_all(collect)
+            return
+        cache = FeatureCache(self._describe(network, taps), self.tell)
+        cache.read(read_all, lambda: self._read_first(network, taps), collect)
+
+    def _read_first(self, network: Network, taps: Sequence[str]) -> Entry:
+        found: list[Entry] = []
+        first = ((batch, batch.x) for batch in islice(self.batches(), 1))
+        network.read_taps(taps, first, lambda batch, features: found.append((batch.index, features, batch.y)))
+        return found[0]
+
+    def _describe(self, network: Network, taps: Sequence[str]) -> FeatureKey:
+        """All that the features depend on, except for the code of libraries and of the user's own networks."""
+        data, model = self._config.data, self._config.model
+        values = {
+            "model": [model.name, model.parameters, network.adaptation, hash_module(network.body)],
+            "taps": list(taps),
+            "samples": hash_samples(self._loader.samples),
+            "images": [data.image_size, list(data.mean), list(data.std)],
+            "computed": [self._fabric.device.type, uses_bf16(self._config.train.precision, self._fabric.device.type)],
+        }
+        return FeatureKey(data.source or "manifest", values)
 
     @cached_property
     def _loader(self) -> Loader:
@@ -132,9 +187,9 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
         stepping=stepping,
         optimizer=optimizer,
         training=training,
-        training_set=UnaugmentedSet(lambda: feeder.reading(training.samples), fabric),
+        training_set=UnaugmentedSet(lambda: feeder.reading(training.samples), fabric, config),
         validation=validation,
-        validation_set=UnaugmentedSet(lambda: validation, fabric) if validation is not None else None,
+        validation_set=UnaugmentedSet(lambda: validation, fabric, config) if validation is not None else None,
         target=_open_reading(feeder, data, "test") if runtime.oracle else None,
         graphed=graphed,
         writer=Writer(device),

@@ -126,6 +126,9 @@ class Training:
         self._agreement = Agreement(session.device, session.fabric.world_size)
         self._totals = EpochMeans(session.device, session.fabric.world_size)
         self._averaging = make_averaging(session)
+        for samples in (session.training_set, session.validation_set):
+            if samples is not None:
+                samples.progress, samples.tell = watcher.read, watcher.tell
         self._judge = session.algorithm.judge_epochs() if session.validation else None
         self._position = Position()
         fresh = not session.folder.checkpoint.exists()
