@@ -1,11 +1,14 @@
-"""Metrics of a classifier: accuracy per domain and class, calibration, and statistics over a few seeds."""
+"""Metrics of a classifier: accuracy per domain, class and group, calibration, and statistics over a few seeds.
+
+A group is a class in a context: a (domain, class) pair, or any integer per sample (`count_groups`).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 import torch
@@ -15,6 +18,7 @@ from torch.nn import functional
 MOST_DOMAINS = 20  # listed individually; sets with more (MNIST-M has 200) have only a few images in each
 BINS = 15  # of equal width; the usual number for deep networks
 CONFIDENCE = 0.95
+SMALLEST_GROUP = 10  # samples: the interval of a smaller group's accuracy spans 40 points and more
 
 
 class GroupCounts:
@@ -42,8 +46,9 @@ class GroupCounts:
         return self._counts, self._loss, self._weighted
 
     def figures(self, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
-        """Loss and accuracy: overall, mean over domains, worst (domain, class) group, per domain and per class.
+        """Loss and accuracy: overall, mean over domains, per domain and per class, and of the groups.
 
+        worst_group_accuracy is the lowest accuracy of all groups, however small; `groups`: see `describe_groups`.
         With weights also weighted_accuracy, weighted_loss and the effective sample size, weighted_count.
         """
         counts = self._counts.cpu().view(2, *self._shape)
@@ -57,6 +62,7 @@ class GroupCounts:
             "worst_group_accuracy": float((right[total > 0] / total[total > 0]).min()),
             "per_class": _shares(right.sum(0), total.sum(0), classes),
             "count": count,
+            "groups": describe_groups(right, total, domains, classes),
         }
         if len(per_domain) <= MOST_DOMAINS:
             figures["per_domain"] = per_domain
@@ -65,6 +71,98 @@ class GroupCounts:
             figures |= {"weighted_accuracy": hits / mass, "weighted_loss": losses / mass}
             figures["weighted_count"] = mass**2 / squares
         return figures
+
+
+def wilson_interval(right: int, count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson's score interval of a share: of use for few samples and for shares near 0 and 1, unlike p ± 1.96 s.
+
+    It is the interval of one group; that a group is the worst of many is not accounted for.
+    """
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share, spread = right / count, z * z / count
+    centre = (share + spread / 2) / (1 + spread)
+    reach = math.sqrt(share * (1 - share) * spread + spread * spread / 4) / (1 + spread)
+    return max(0.0, centre - reach), min(1.0, centre + reach)
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """Accuracies over groups that have samples.
+
+    worst: number of the group with the lowest accuracy among those of at least `SMALLEST_GROUP` samples, or of all
+    where all are smaller; among equal ones the largest.   lowest: accuracy of any group, however small.
+    mean: over groups.   gap: accuracy of all samples minus that of the worst group.   small: groups below that size.
+    """
+
+    worst: int
+    accuracy: float
+    count: int
+    lowest: float
+    mean: float
+    gap: float
+    groups: int
+    small: int
+
+
+def count_groups(right: Tensor, group: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """Right and all predictions per group, (number,) each.   right: (n,) bool.   group: (n,) int64 in 0..number-1."""
+    return torch.bincount(group[right], minlength=number), torch.bincount(group, minlength=number)
+
+
+def summarize_groups(right: Tensor, total: Tensor) -> GroupSummary:
+    """right, total: (groups,) right and all predictions of each group; some total is positive."""
+    there = [(hits / count, -count, k) for k, (hits, count) in enumerate(_pairs(right, total)) if count]
+    large = [entry for entry in there if -entry[1] >= SMALLEST_GROUP]
+    accuracy, negative, worst = min(large or there)
+    return GroupSummary(
+        worst=worst,
+        accuracy=accuracy,
+        count=-negative,
+        lowest=min(there)[0],
+        mean=fmean(entry[0] for entry in there),
+        gap=int(right.sum()) / int(total.sum()) - accuracy,
+        groups=len(there),
+        small=len(there) - len(large),
+    )
+
+
+def describe_groups(right: Tensor, total: Tensor, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
+    """The groups of class and context as JSON values.   right, total: (domains, classes) counts.
+
+    worst {domain, class, accuracy, count, low, high (95 % Wilson interval), small (whether it has fewer than
+    `SMALLEST_GROUP` samples, as all others then have)}, mean, gap, number (of groups with samples), small (how many
+    groups are), contexts (domains with samples); and up to 20 domains per_group {domain: {class: [right, all]}}.
+    """
+    found = summarize_groups(right.flatten(), total.flatten())
+    domain, label = divmod(found.worst, len(classes))
+    low, high = wilson_interval(int(right[domain, label]), found.count)
+    contexts = [k for k in range(len(domains)) if total[k].any()]
+    described: dict[str, Any] = {
+        "worst": {
+            "domain": domains[domain],
+            "class": classes[label],
+            "accuracy": found.accuracy,
+            "count": found.count,
+            "low": low,
+            "high": high,
+            "small": found.count < SMALLEST_GROUP,
+        },
+        "mean": found.mean,
+        "gap": found.gap,
+        "number": found.groups,
+        "small": found.small,
+        "contexts": len(contexts),
+    }
+    if len(contexts) <= MOST_DOMAINS:
+        pairs = {domains[k]: zip(classes, _pairs(right[k], total[k]), strict=True) for k in contexts}
+        described["per_group"] = {
+            name: {label: list(pair) for label, pair in cells if pair[1]} for name, cells in pairs.items()
+        }
+    return described
+
+
+def _pairs(right: Tensor, total: Tensor) -> list[tuple[int, int]]:
+    return list(zip(right.tolist(), total.tolist(), strict=True))
 
 
 def _shares(right: Tensor, total: Tensor, names: Sequence[str]) -> dict[str, float]:

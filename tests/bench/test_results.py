@@ -12,7 +12,9 @@ from stablenet.bench.collect import scan_runs
 from stablenet.bench.plan import TablePart, make_plan
 from stablenet.bench.results import compare_seeds, tally
 from stablenet.engine.config import assemble_config, hash_values
+from stablenet.errors import UserError
 from stablenet.files import read_lines
+from stablenet.report.gather import write_markdown
 from tests.bench.small import make_runs
 
 
@@ -53,6 +55,25 @@ def test_a_domain_column_shows_that_domain(made):
     shares = [target_accuracy(folder(made, column="half", seed=seed))["per_domain"]["colour4"] for seed in (0, 1)]
     assert [value.value / 100 for value in cell.values] == shares
     assert cell.by_seed != collect(made.table, made.runs).cell("erm", "half").by_seed
+
+
+@pytest.mark.parametrize("metric", ["worst-group", "mean-group", "group-gap"])
+def test_a_column_may_show_the_groups(made, metric):
+    column = replace(made.table.columns[0], metric=metric)
+    table = replace(made.table, columns=(column, *made.table.columns[1:]))
+    found = collect(table, made.runs).cell("erm", "half").by_seed
+    for seed in (0, 1):
+        groups = target_accuracy(folder(made, column="half", seed=seed))["groups"]
+        shares = {"worst-group": groups["worst"]["accuracy"], "mean-group": groups["mean"], "group-gap": groups["gap"]}
+        assert found[seed] == pytest.approx(100 * shares[metric])
+    with pytest.raises(UserError, match="leave metric out"):
+        replace(column, domain="colour4")
+
+
+def test_a_rule_that_needs_group_labels_says_so(made):
+    result = collect(made.table, made.runs, rule="worst-group")
+    assert any("group labels" in warning for warning in result.warnings)
+    assert "chosen by worst-group (needs group labels)" in write_markdown(result)
 
 
 def test_a_domain_without_target_images_is_missing(made):

@@ -16,10 +16,11 @@ from stablenet.data.sources import SOURCES
 from stablenet.engine import run_data, state
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.run import find_best, load_run, validation_rank
+from stablenet.engine.run import find_best, group_rank, load_run, validation_rank
 from stablenet.engine.stepping import EngineStepper
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import evaluate_run
+from stablenet.evaluation.evaluate import evaluate_run, load_chosen
+from stablenet.evaluation.selection import select_epoch
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
 from stablenet.weighting import solve_dataset, solve_offsets
@@ -67,6 +68,17 @@ def test_a_loaded_model_gives_the_figures_that_were_recorded(tmp_path):
     best = run.records[-1]["best_epoch"]
     recorded = epochs(run)[best - 1]["validation"]["accuracy"]
     assert (logits.argmax(1) == samples.y).float().mean().item() == pytest.approx(recorded)
+
+
+def test_the_model_of_the_best_worst_group_is_kept(tmp_path):
+    run = tiny_run(tmp_path / "run", keep_epochs=True)
+    ranks = [group_rank(record) for record in epochs(run)]
+    chosen = select_epoch("worst-group", run.records).epoch
+    assert ranks[chosen - 1] == max(ranks)
+    model, choice = load_chosen(run, "worst-group")
+    kept = load_file(run.path / f"epoch-{chosen:04d}.safetensors")
+    assert choice.epoch == chosen
+    assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
 
 
 def test_learns(tmp_path):

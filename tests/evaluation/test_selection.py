@@ -64,5 +64,28 @@ def test_what_is_missing_is_said():
         select_epoch("last", [{"kind": "start"}])
     with pytest.raises(UserError, match="needs target metrics"):
         select_epoch("oracle", RECORDS)
-    with pytest.raises(UserError, match="choose from averaged, last, oracle, source-validation"):
+    with pytest.raises(UserError, match="choose from averaged, last, oracle, source-validation, worst-group"):
         select_epoch("best", RECORDS)
+
+
+def grouped(number, worst, mean, loss=1.0, contexts=2):
+    figures = {"accuracy": 0.9, "loss": loss, "worst_group_accuracy": worst, "groups": {"mean": mean}}
+    figures["groups"]["contexts"] = contexts
+    return {"kind": "epoch", "epoch": number, "validation": figures}
+
+
+def test_the_worst_group_decides_then_the_mean_then_the_loss():
+    records = [grouped(1, 0.5, 0.9), grouped(2, 0.6, 0.7), grouped(3, 0.6, 0.8), grouped(4, 0.6, 0.8, 0.5)]
+    assert select_epoch("worst-group", records, Untouchable(ORACLE)).epoch == 4
+    assert select_epoch("worst-group", records[:3]).epoch == 3
+    assert select_epoch("source-validation", records).epoch == 4
+
+
+def test_the_worst_group_needs_contexts_and_says_so():
+    assert [name for name in RULES if RULES[name].needs_groups] == ["worst-group"]
+    assert "group labels" in RULES["worst-group"].title
+    assert "group labels" in RULES["worst-group"].demand
+    assert RULES["source-validation"].demand == ""
+    for records in (RECORDS, [grouped(1, 0.5, 0.9, contexts=1)], [{"kind": "epoch", "epoch": 1, "validation": None}]):
+        with pytest.raises(UserError, match="needs validation images in two or more known contexts"):
+            select_epoch("worst-group", records)

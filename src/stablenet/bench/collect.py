@@ -287,10 +287,21 @@ def _compare(cells: Mapping[tuple[str, str], ResultCell], reference: str | None)
 def _read_value(run: FoundRun, column: TableColumn) -> float | None:
     if run.figures is None:
         return None
+    if column.metric != "accuracy":
+        return _read_groups(run.figures, column)
     if not column.domain:
         return 100 * float(run.figures["accuracy"])
     share = run.figures.get("per_domain", {}).get(column.domain)
     return None if share is None else 100 * float(share)
+
+
+def _read_groups(figures: Mapping[str, Any], column: TableColumn) -> float | None:
+    """None for an evaluation by a version that did not record the groups."""
+    groups = figures.get("groups")
+    if groups is None:
+        return None
+    named = {"worst-group": groups["worst"]["accuracy"], "mean-group": groups["mean"], "group-gap": groups["gap"]}
+    return 100 * float(named[column.metric])
 
 
 def _refer(run: FoundRun, wanted: CellRun) -> RunRef:
@@ -316,4 +327,6 @@ def _explain_missing(column: TableColumn, found: Mapping[int, FoundRun], unfinis
         return "no runs"
     if unfinished == len(found):
         return f"{unfinished} unfinished"
+    if column.metric != "accuracy":
+        return "these runs were evaluated without groups: evaluate them again with `stablenet evaluate`"
     return f"no target images of the domain {column.domain!r} in these runs"

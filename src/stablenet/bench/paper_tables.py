@@ -11,6 +11,7 @@ A table is one TOML file; the paper's are in `stablenet/bench/paper`, users' own
     title = "Photo"              # also group = "PACS", x = 0.5 (its position on an axis)
     recipe = "pacs-classic-photo"    # or config = "my.toml", a config file next to the table
     domain = "photo"             # accuracy on one target domain; by default on all target images
+    metric = "worst-group"       # instead of accuracy: also mean-group, group-gap (groups of class and context)
     empty = "why"                # this column is empty by design
     [[column]]
     id = "average"
@@ -58,6 +59,7 @@ from stablenet.values import read_fields
 Status = Literal["printed", "quoted", "dash", "none"]
 Kind = Literal["table", "curve"]
 _FOLDER = files("stablenet.bench").joinpath("paper")
+Metric = Literal["accuracy", "worst-group", "mean-group", "group-gap"]
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -86,15 +88,20 @@ class TableColumn:
     mean_of: tuple[str, ...] = ()
     empty: str = ""
     x: float | None = None
+    metric: Metric = "accuracy"
 
     def __post_init__(self) -> None:
+        if self.domain and self.metric != "accuracy":
+            raise UserError(
+                f"the column {self.id!r} has a domain, of which there is only the accuracy: leave metric out"
+            )
         if sum(map(bool, (self.recipe, self.config, self.mean_of))) != 1:
             raise UserError(f"the column {self.id!r} needs exactly one of recipe, config and mean_of")
 
     @property
     def figure(self) -> str:
-        """What the column shows: "mean" of other columns, "domain" or "accuracy"."""
-        return "mean" if self.mean_of else "domain" if self.domain else "accuracy"
+        """What the column shows: "mean" of other columns, "domain", or its metric."""
+        return "mean" if self.mean_of else "domain" if self.domain else self.metric
 
 
 @dataclass(frozen=True, kw_only=True)

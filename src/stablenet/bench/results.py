@@ -138,6 +138,8 @@ class BenchResult:
         notes += [f"{path} is {ref.state}" + (f": {ref.reason}" if ref.reason else "") for path, ref in waiting.items()]
         if self.tuned and len(self.budgets) > 1:
             notes.append(f"the methods were tuned with unequal budgets: {', '.join(map(str, self.budgets))} trials")
+        if RULES[self.rule].demand:
+            notes.append(RULES[self.rule].demand)
         if RULES[self.rule].looks_at_target:
             notes.append("models were selected on the target itself: these are upper bounds, not results")
         return notes

@@ -84,6 +84,7 @@ def tabulate_result(result: BenchResult, choice: TablePart) -> Grid:
     from stablenet.evaluation.selection import RULES
 
     title = f"{result.table.title}: accuracy in %, rule {RULES[result.rule].name}" + (", tuned" if result.tuned else "")
+    title += " (needs group labels)" if RULES[result.rule].needs_groups else ""
     columns = find_columns(result.table, choice.columns)
     asked = {row.id for row in choose_rows(result.table, choice.methods)} if choice.methods else None
     grid = _start(title, columns)

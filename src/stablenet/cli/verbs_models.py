@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+MOST_GROUPS = 24  # listed one by one
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
     from rich.table import Table
 
@@ -19,7 +23,11 @@ if TYPE_CHECKING:
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
     rule: Annotated[
-        str, typer.Option(help="Which model: source-validation, last, averaged, or oracle (uses the target).")
+        str,
+        typer.Option(
+            help="Which model: source-validation, last, averaged, worst-group (needs group labels), or oracle (uses "
+            "the target)."
+        ),
     ] = "source-validation",
     part: Annotated[list[str] | None, typer.Option(help="Part of the split; repeatable; by default test.")] = None,
     root: Annotated[
@@ -64,24 +72,28 @@ def tabulate_figures(evaluations: list[Evaluation]) -> Table:
     style = "bold red" if rule.looks_at_target else "bold"
     table = Table(title=f"rule {rule.name}: {rule.title}", title_style=style, title_justify="left", box=box.SIMPLE)
     table.add_column("run, part", overflow="fold")
-    for name in ("epoch", "images", "overall", "mean over\ndomains", "worst\ngroup", "calibration\nerror"):
+    columns = ("epoch", "images", "overall", "mean over\ndomains", "mean over\ngroups", "worst\ngroup", "gap")
+    for name in (*columns, "calibration\nerror"):
         table.add_column(name, justify="right", no_wrap=True)
     for evaluation in evaluations:
-        figures = evaluation.figures
-        shares = (figures[f"{name}accuracy"] for name in ("", "mean_domain_", "worst_group_"))
+        figures, groups = evaluation.figures, evaluation.figures["groups"]
+        shares = (figures["accuracy"], figures["mean_domain_accuracy"], groups["mean"], groups["worst"]["accuracy"])
         table.add_row(
             f"{evaluation.run.path.name}, {evaluation.part}",
             str(evaluation.choice.epoch),
             f"{figures['count']:,}",
             *(f"{100 * share:.1f} %" for share in shares),
+            f"{100 * groups['gap']:.1f}",
             f"{figures['calibration_error']:.3f}",
         )
     return table
 
 
 def tabulate_shares(evaluation: Evaluation) -> Table:
-    """Accuracy per class, per domain if there are few, and of the worst group."""
+    """Accuracy per class, per domain and group if there are few, and of the worst group, with Wilson intervals."""
     from rich.table import Table
+
+    from stablenet.metrics import SMALLEST_GROUP, wilson_interval
 
     figures = evaluation.figures
     table = Table.grid(padding=(0, 2))
@@ -89,10 +101,32 @@ def tabulate_shares(evaluation: Evaluation) -> Table:
         for number, (name, share) in enumerate(figures.get(what, {}).items()):
             heading = what.replace("_", " ") if number == 0 else ""
             table.add_row(heading, name, f"{100 * share:5.1f} %", "█" * round(20 * share))
-    worst = figures["worst_group"]
-    group, images = f"{worst['class']} on {worst['domain']}", "image" if worst["count"] == 1 else "images"
-    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", f"of {worst['count']} {images}")
+    groups = figures["groups"]
+    for number, (name, right, count) in enumerate(list_groups(groups) if groups["number"] <= MOST_GROUPS else ()):
+        low, high = (100 * bound for bound in wilson_interval(right, count))
+        told = f"{low:5.1f} to {high:5.1f} %, of {count:,}" + ", few" * (count < SMALLEST_GROUP)
+        table.add_row("per group" if number == 0 else "", name, f"{100 * right / count:5.1f} %", told)
+    worst = groups["worst"]
+    images = "image" if worst["count"] == 1 else "images"
+    told = f"{100 * worst['low']:.1f} to {100 * worst['high']:.1f} %, of {worst['count']:,} {images}"
+    group = f"{worst['class']} on {worst['domain']}"
+    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", told)
+    if groups["small"]:
+        rest = "as all groups are: named with caution" if worst["small"] else "passed over for the worst group"
+        table.add_row(
+            "", f"{groups['small']} of {groups['number']} groups have fewer than {SMALLEST_GROUP} images,", rest
+        )
     return table
+
+
+def list_groups(groups: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """ "class on domain", right and all predictions, of every group, the lowest accuracy first."""
+    pairs = [
+        (f"{label} on {domain}", right, count)
+        for domain, cells in groups.get("per_group", {}).items()
+        for label, (right, count) in cells.items()
+    ]
+    yield from sorted(pairs, key=lambda pair: pair[1] / pair[2])
 
 
 def predict(
@@ -106,9 +140,9 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; by default CSV is printed.")
     ] = None,
-    rule: Annotated[str, typer.Option(help="Which model: source-validation, last, averaged or oracle.")] = (
-        "source-validation"
-    ),
+    rule: Annotated[
+        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
+    ] = ("source-validation"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are not readable images.")] = False,
@@ -173,9 +207,9 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder; by default `export` in the run folder.")
     ] = None,
-    rule: Annotated[str, typer.Option(help="Which model: source-validation, last, averaged or oracle.")] = (
-        "source-validation"
-    ),
+    rule: Annotated[
+        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
+    ] = ("source-validation"),
 ) -> None:
     """Export a run's model as safetensors, ONNX or torch.export, with a model card, and check its outputs."""
     from stablenet.cli.console import Console

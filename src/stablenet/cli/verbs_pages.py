@@ -29,7 +29,11 @@ def report(
         "report"
     ),
     rule: Annotated[
-        str, typer.Option(help="Which epoch's model: source-validation, last, or oracle (uses the target).")
+        str,
+        typer.Option(
+            help="Which epoch's model: source-validation, last, worst-group (needs group labels), or oracle (uses the "
+            "target)."
+        ),
     ] = "source-validation",
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Show the runs with the values that `bench search` chose.")
@@ -95,7 +99,7 @@ def saliency(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Page to write; the numbers are saved next to it as CSV.")
     ] = Path("saliency.html"),
-    rule: Annotated[str, typer.Option(help="Which epoch's model: source-validation, last or oracle.")] = (
+    rule: Annotated[str, typer.Option(help="Which epoch's model: source-validation, last, worst-group or oracle.")] = (
         "source-validation"
     ),
     samples: Annotated[int, typer.Option(min=1, help="Noisy copies per image.")] = 50,

@@ -16,6 +16,8 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
     timing.jsonl             seconds and images per second of every epoch, device and versions
     best.safetensors         the model of the epoch with the best source validation (`run.validation_rank`)
     last.safetensors         the model after the last epoch
+    worst-group.safetensors  the model of the epoch with the best worst group of source validation (`run.group_rank`),
+                             only if the validation part has several domains
     averaged.safetensors     the model with averaged weights, only with `train.averaging=swad`
     epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
     weights.parquet          what entered the loss, a row per training sample (`engine/kept_weights.py`): id, label,
@@ -30,7 +32,8 @@ RECORDS, by "kind":
             the others are listed on the method's page)
     solve   what a method computed between epochs: epoch, and its diagnostics
     epoch   after every epoch: epoch (from 1), step, learning_rate, train {loss, accuracy, diagnostics},
-            validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count, and
+            validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count,
+            groups (`metrics.describe_groups`), and
             weighted_accuracy, weighted_loss, weighted_count (effective sample size) if the method weights the
             validation samples: they then rank the epochs},
             or null if the split has no validation part; per_domain only for up to 20 domains;

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, hash_values, read_config
@@ -59,6 +59,24 @@ def validation_rank(record: Mapping[str, Any]) -> tuple[float, float]:
 def _is_finite(value: float | None) -> bool:
     """A record has None for what was not finite."""
     return value is not None and math.isfinite(value)
+
+
+GroupRank: TypeAlias = tuple[float, float, float]
+
+
+def group_rank(record: Mapping[str, Any]) -> GroupRank | None:
+    """Rank of an epoch's record by the groups of source validation; None where it has no two known contexts.
+
+    The lowest accuracy of any group of class and context, however small: with few samples many epochs are equal, and
+    the mean over groups decides, then the loss. It needs the context of every validation sample.
+    """
+    validation = record["validation"]
+    groups = (validation or {}).get("groups")
+    if groups is None or groups["contexts"] < 2:
+        return None
+    if not _is_finite(validation["loss"]):  # of a network that has diverged
+        return WORST, WORST, WORST
+    return float(validation["worst_group_accuracy"]), float(groups["mean"]), -float(validation["loss"])
 
 
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
@@ -142,7 +160,7 @@ class RunFolder:
         return self.path / "tensorboard"
 
     def model(self, which: str | int) -> Path:
-        """which: "best", "last", or an epoch (from 1)."""
+        """which: "best", "last", "worst-group", "averaged", or an epoch (from 1)."""
         return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")
 
     def set_status(self, state: str, epoch: int, step: int, reason: str = "") -> None:
@@ -282,7 +300,10 @@ class Run:
         return self.load_model("best")
 
     def load_model(self, which: str | int = "best") -> Network:
-        """Load the model "best", "last" or of an epoch (from 1): images (b, 3, s, s) -> logits (b, classes)."""
+        """Load a model: images (b, 3, s, s) -> logits (b, classes).
+
+        which: "best", "last", "worst-group", "averaged", or an epoch (from 1).
+        """
         from stablenet.algorithms import build_predictor
         from stablenet.engine.checkpoint import load_tensors, name_misfit
 

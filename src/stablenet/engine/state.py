@@ -9,7 +9,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, name_misfit, restore_optimizer, take
-from stablenet.engine.run import WORST
+from stablenet.engine.run import WORST, GroupRank
 from stablenet.engine.session import Session
 from stablenet.engine.stepping import EpochMeans
 from stablenet.engine.swad import Averaging
@@ -23,6 +23,7 @@ OPTIMIZER = "engine"  # its name in a checkpoint
 class Position:
     """epoch: the current one, from 0.   batch: its batches done so far.   step: total steps done.
     best_epoch: from 1, 0 before the first.   best_rank: its `validation_rank`, None before the first.
+    group_rank: the highest one so far, None where no epoch has one.
     records, oracle: lengths of the two files at this position, in bytes.
     """
 
@@ -31,6 +32,7 @@ class Position:
     step: int = 0
     best_epoch: int = 0
     best_rank: tuple[float, float] | None = None
+    group_rank: GroupRank | None = None
     records: int = 0
     oracle: int = 0
 
@@ -66,6 +68,9 @@ def restore_checkpoint(session: Session, totals: EpochMeans, averaging: Averagin
         if position.best_rank is not None:
             first, second = (WORST if part is None else float(part) for part in position.best_rank)
             position.best_rank = first, second
+        if position.group_rank is not None:
+            worst, mean, loss = (WORST if part is None else float(part) for part in position.group_rank)
+            position.group_rank = worst, mean, loss
     return position
 
 
@@ -92,5 +97,6 @@ def save_model(session: Session, which: str | int, predictor: Network | None = N
 
 def _plain(position: Position) -> dict[str, Any]:
     plain = asdict(position)
-    plain["best_rank"] = replace_nan(position.best_rank)  # JSON has no infinity
+    for rank in ("best_rank", "group_rank"):
+        plain[rank] = replace_nan(getattr(position, rank))  # JSON has no infinity
     return plain

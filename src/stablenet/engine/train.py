@@ -43,6 +43,7 @@ from stablenet.engine.run import (
     choose_folder,
     describe_config,
     describe_judgement,
+    group_rank,
     load_run,
     open_folder,
     validation_rank,
@@ -270,6 +271,11 @@ class Training:
             position.best_rank, position.best_epoch = rank, position.epoch
             if session.first:
                 save_model(session, "best")
+        groups = group_rank(record)
+        if groups is not None and (position.group_rank is None or groups > position.group_rank):
+            position.group_rank = groups
+            if session.first:
+                save_model(session, "worst-group")
         if session.runtime.keep_epochs and session.first:
             save_model(session, position.epoch)
 

@@ -49,24 +49,11 @@ def measure(predictions: Predictions, domains: Sequence[str], classes: Sequence[
     """The metrics of `GroupCounts`, the worst group, and the calibration error."""
     counts = GroupCounts(len(domains), len(classes), torch.device("cpu"))
     counts.add(predictions.logits, predictions.y, predictions.domain)
+    figures = counts.figures(domains, classes)
     return {
-        **counts.figures(domains, classes),
-        "worst_group": _find_worst_group(predictions, domains, classes),
+        **figures,
+        "worst_group": figures["groups"]["worst"],
         "calibration_error": calibration_error(predictions.probabilities, predictions.y),
-    }
-
-
-def _find_worst_group(predictions: Predictions, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
-    """The domain and class with the lowest accuracy; among equal ones the largest group."""
-    right = (predictions.logits.argmax(1) == predictions.y).numpy()
-    frame = pd.DataFrame({"domain": predictions.domain.numpy(), "label": predictions.y.numpy(), "right": right})
-    groups = frame.groupby(["domain", "label"])["right"].agg(["mean", "size"]).reset_index()
-    worst = groups.sort_values(["mean", "size"], ascending=[True, False], kind="stable").iloc[0]
-    return {
-        "domain": domains[int(worst["domain"])],
-        "class": classes[int(worst["label"])],
-        "accuracy": float(worst["mean"]),
-        "count": int(worst["size"]),
     }
 
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from stablenet.engine.run import validation_rank
+from stablenet.engine.run import group_rank, validation_rank
 from stablenet.errors import UserError
 from stablenet.registry import Registry
 
 Record: TypeAlias = Mapping[str, Any]
 Kind: TypeAlias = Literal["epoch", "oracle", "averaged"]
 DEFAULT_RULE = "source-validation"
+WORST_GROUP = "worst-group"  # also the name of the model that training keeps for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,16 +23,23 @@ class SelectionRule:
     reads: the kind of records it uses. Rules that read "epoch" never see target metrics; a rule that reads "oracle"
     uses nothing else, and its results must be reported separately. A rule that reads "averaged" chooses the model
     with averaged weights, recorded with the last epoch.
+    needs_groups: whether it needs the context of every held-out source sample; tables that use it say so.
     """
 
     name: str
     title: str
     reads: Kind
     rank: Callable[[Record], tuple[float, ...]]
+    needs_groups: bool = False
 
     @property
     def looks_at_target(self) -> bool:
         return self.reads == "oracle"
+
+    @property
+    def demand(self) -> str:
+        """What a reader of its results must know, as a clause; "" for rules that need no more than labels."""
+        return "the epoch was chosen with the contexts of held-out source images (group labels)" * self.needs_groups
 
 
 @dataclass(frozen=True)
@@ -45,12 +53,24 @@ class Choice:
 RULES: Registry[SelectionRule] = Registry("selection rule")
 
 
-def _add(name: str, title: str, reads: Kind, rank: Callable[[Record], tuple[float, ...]]) -> None:
-    RULES.add(name, SelectionRule(name=name, title=title, reads=reads, rank=rank))
+def _add(
+    name: str, title: str, reads: Kind, rank: Callable[[Record], tuple[float, ...]], needs_groups: bool = False
+) -> None:
+    RULES.add(name, SelectionRule(name=name, title=title, reads=reads, rank=rank, needs_groups=needs_groups))
 
 
 def _rank_last(record: Record) -> tuple[float, ...]:
     return (float(record["epoch"]),)
+
+
+def _rank_by_groups(record: Record) -> tuple[float, ...]:
+    rank = group_rank(record)
+    if rank is None:
+        raise UserError(
+            "the rule 'worst-group' needs validation images in two or more known contexts, whose figures are in the "
+            f"records of each epoch; this run has none: choose the rule {DEFAULT_RULE!r}"
+        )
+    return rank
 
 
 def _rank_by_target(record: Record) -> tuple[float, ...]:
@@ -59,6 +79,13 @@ def _rank_by_target(record: Record) -> tuple[float, ...]:
 
 _add(DEFAULT_RULE, "best accuracy on images held out of the training domains", "epoch", validation_rank)
 _add("last", "the last epoch", "epoch", _rank_last)
+_add(
+    WORST_GROUP,
+    "best accuracy in the worst group of class and context on held-out source images; needs group labels",
+    "epoch",
+    _rank_by_groups,
+    needs_groups=True,
+)
 _add("averaged", "weights averaged over the valley of the source validation loss (SWAD)", "averaged", _rank_last)
 _add("oracle", "best accuracy on the target itself: an upper bound, not a result", "oracle", _rank_by_target)
 

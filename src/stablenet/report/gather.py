@@ -299,6 +299,7 @@ def _explain(result: BenchResult) -> str:
     told = f"Accuracy in %, mean ± sample standard deviation over {write_seeds(cells)}"
     told += " (how many in brackets)" if differ_in_seeds(cells) else ""
     told += f"; epoch chosen by {result.rule}"
+    told += " (needs group labels)" if RULES[result.rule].needs_groups else ""
     marks = explain_marks("".join(row.marks for row in shown_rows(result)))
     told += f"; {marks}" if marks else ""
     quoted = any(cell.paper.status == "quoted" for cell in cells)
