@@ -48,7 +48,7 @@ def test_groups_against_plain_counting():
     shares = {key: sum(hits) / len(hits) for key, hits in cells.items()}
     groups = found["groups"]
     assert {(d, c): pair for d, row in groups["per_group"].items() for c, pair in row.items()} == {
-        key: [sum(hits), len(hits)] for key, hits in cells.items()
+        key: {"right": sum(hits), "count": len(hits)} for key, hits in cells.items()
     }
     worst = min(shares, key=shares.get)
     assert (groups["worst"]["domain"], groups["worst"]["class"]) == worst
@@ -71,7 +71,7 @@ def test_a_small_group_is_shown_and_not_called_worst():
     groups = describe([[(9, 10), (1, SMALLEST_GROUP - 1)], [(40, 50), (30, 30)]])
     assert (groups["worst"]["domain"], groups["worst"]["class"], groups["worst"]["small"]) == ("d1", "c0", False)
     assert groups["small"] == 1
-    assert groups["per_group"]["d0"]["c1"] == [1, SMALLEST_GROUP - 1]
+    assert groups["per_group"]["d0"]["c1"] == {"right": 1, "count": SMALLEST_GROUP - 1}
     assert groups["mean"] == pytest.approx((0.9 + 1 / 9 + 0.8 + 1) / 4), "every group counts in the mean"
     assert groups["gap"] == pytest.approx(80 / 99 - 0.8)
 

@@ -131,7 +131,7 @@ def describe_groups(right: Tensor, total: Tensor, domains: Sequence[str], classe
 
     worst {domain, class, accuracy, count, low, high (95 % Wilson interval), small (whether it has fewer than
     `SMALLEST_GROUP` samples, as all others then have)}, mean, gap, number (of groups with samples), small (how many
-    groups are), contexts (domains with samples); and up to 20 domains per_group {domain: {class: [right, all]}}.
+    groups are), contexts (domains with samples); and up to 20 domains per_group {domain: {class: {right, count}}}.
     """
     found = summarize_groups(right.flatten(), total.flatten())
     domain, label = divmod(found.worst, len(classes))
@@ -156,7 +156,8 @@ def describe_groups(right: Tensor, total: Tensor, domains: Sequence[str], classe
     if len(contexts) <= MOST_DOMAINS:
         pairs = {domains[k]: zip(classes, _pairs(right[k], total[k]), strict=True) for k in contexts}
         described["per_group"] = {
-            name: {label: list(pair) for label, pair in cells if pair[1]} for name, cells in pairs.items()
+            name: {label: {"right": pair[0], "count": pair[1]} for label, pair in cells if pair[1]}
+            for name, cells in pairs.items()
         }
     return described
 

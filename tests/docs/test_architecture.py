@@ -19,7 +19,7 @@ NAMES = r"`[A-Za-z_][\w.]*`"
 # A file, and after a colon the functions of it: `src/stablenet/a.py`: `one`, `Two.three`
 PLACE = re.compile(rf"`src/stablenet/([\w./]+)`(?::\s+({NAMES}(?:,\s+{NAMES})*))?")
 FILES = {"config.json", "manifest.tsv", "records.jsonl", "evaluation.jsonl", "weights.parquet"}
-DATA = {"ComposedList", "Batch", "Run"}  # what functions hand over, named in a sentence
+DATA = {"ComposedList", "CutoutList", "Batch", "Run"}  # what functions hand over, named in a sentence
 
 
 def read_places(text: str) -> list[tuple[str, str]]:

@@ -122,9 +122,9 @@ def tabulate_shares(evaluation: Evaluation) -> Table:
 def list_groups(groups: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
     """ "class on domain", right and all predictions, of every group, the lowest accuracy first."""
     pairs = [
-        (f"{label} on {domain}", right, count)
+        (f"{label} on {domain}", cell["right"], cell["count"])
         for domain, cells in groups.get("per_group", {}).items()
-        for label, (right, count) in cells.items()
+        for label, cell in cells.items()
     ]
     yield from sorted(pairs, key=lambda pair: pair[1] / pair[2])
 
