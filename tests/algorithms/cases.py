@@ -42,6 +42,12 @@ RUN_SETTINGS = {
     "d-sam": (f"model.name={__name__}:make_resnet",),
 }
 
+# Methods that know a network by its logits and last features alone: by default they are tried on one family.
+PLAIN = {
+    *("afr", "dfr", "eiil", "group-dro-groups", "jtt", "known-contexts", "known-contexts-sampling", "lc", "lff"),
+    *("spare", "ula"),
+}
+
 METHODS = {**{name: (name, SETTINGS.get(name, {})) for name in ALGORITHMS}, **VARIANTS}
 SHORT_BATCH = (
     "data.parameters.validation=0.24",  # leaves 57 for training: seven batches of 8 and one of 1

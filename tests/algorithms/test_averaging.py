@@ -6,7 +6,7 @@ import torch
 from stablenet.algorithms import ALGORITHMS
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
-from tests.algorithms.cases import method_config
+from tests.algorithms.cases import PLAIN, method_config
 
 SWAD = (
     "train.averaging=swad",
@@ -17,7 +17,16 @@ SWAD = (
 )
 
 
-@pytest.mark.parametrize("method", list(ALGORITHMS))
+ALSO_BY_DEFAULT = ("afr", "jtt", "lc")  # of the plain ones: a fitted layer, two stages, two networks
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in PLAIN and name not in ALSO_BY_DEFAULT))
+        for name in ALGORITHMS
+    ],
+)
 def test_every_method_can_be_averaged(tmp_path, method):
     run = train(method_config(method, *SWAD), Runtime(folder=tmp_path / "run", device="cpu"))
     told = next(record for record in run.records if record["kind"] == "averaged")

@@ -6,10 +6,12 @@ import torch
 from stablenet.algorithms import build_algorithm
 from stablenet.algorithms.two_stage import Outputs, read_outputs
 from stablenet.data.loader import BatchSettings, order_epoch
+from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.biased import SAMPLES, draw, train
 from tests.algorithms.test_domains import make_context
 from tests.algorithms.test_methods import AllBatches, make, make_batch
+from tests.engine.tiny import tiny_run
 
 
 def make_jtt(epochs=10, **parameters):
@@ -68,6 +70,14 @@ def test_outputs_are_those_of_the_network_at_rest():
     assert torch.equal(outputs.y, samples.y)
     assert algorithm.network.training
     torch.testing.assert_close(outputs.logits, algorithm.network.eval()(samples.x))
+
+
+@pytest.mark.parametrize("method", ["jtt", "spare", "known-contexts"])
+def test_balanced_domains_are_refused_before_training(tmp_path, method):
+    parameters = ["method.parameters.by=sampling"] if method == "known-contexts" else []
+    with pytest.raises(UserError, match=rf"{method} chooses how often .* set train\.balance_domains=false"):
+        tiny_run(tmp_path / "run", method, "train.balance_domains=true", *parameters)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_of_one_epoch_is_erm():

@@ -7,12 +7,13 @@ import torch
 from scipy.optimize import minimize
 from torch.nn import functional
 
-from stablenet.algorithms.afr import bound_curvature, descend, weigh_unsure
+from stablenet.algorithms.afr import AFR, bound_curvature, descend, weigh_unsure
 from stablenet.algorithms.dfr import draw_balanced, fit_sparse
 from stablenet.algorithms.last_layer import HeldOut, keep_rows
 from stablenet.errors import UserError
 from tests.algorithms.biased import SAMPLES, draw, train
 from tests.algorithms.test_methods import make, make_batch
+from tests.engine.tiny import tiny_run
 
 
 def make_rows(samples=40, width=3, classes=3, seed=0):
@@ -129,6 +130,29 @@ def test_afr_trains_its_body_as_erm_does_without_the_held_out_samples():
     for one, two in zip(ours.network.body.parameters(), erm.network.body.parameters(), strict=True):
         assert torch.equal(one.grad, two.grad)
     assert torch.equal(ours.first.weight.grad, erm.network.head.weight.grad)
+
+
+def test_the_last_layer_is_fitted_before_every_validation(tmp_path, monkeypatch):
+    """Two epochs, five judged averages, and the averaged model at the end, whose features are new."""
+    heads = []
+
+    def count(algorithm, rows):
+        heads.append(rows.features.clone())
+        weight = torch.full_like(algorithm.first.weight, float(len(heads)))
+        return weight, algorithm.first.bias.detach(), {"calls": float(len(heads))}
+
+    monkeypatch.setattr(AFR, "fit_head", count)
+    swad = ("averaging=swad", "swad.every=3", "swad.n_converge=1", "swad.tolerance_ratio=99.0", "epochs=2")
+    run = tiny_run(tmp_path / "run", "afr", *(f"train.{setting}" for setting in swad))
+    steps = run.records[-1]["step"]
+    averaged = run.load_model("averaged").head.weight
+    judged = sum(record["kind"] == "averaging" for record in run.records)
+    assert judged == -(-steps // 3)
+    assert len(heads) == 2 + judged + 1
+    assert (averaged == len(heads)).all()
+    solved = [record for record in run.records if record["kind"] == "solve"]
+    assert [record["epoch"] for record in solved] == [1, 2]
+    assert (run.load_model("last").head.weight == solved[-1]["calls"]).all()
 
 
 def test_balanced_subsets_hold_every_group_equally_often():

@@ -1,5 +1,7 @@
 """Every method on every family of backbones; what ERM and StableNet compute, against slow versions."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch.nn import functional
@@ -10,7 +12,7 @@ from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from stablenet.weighting import StableWeighting, solve_dataset
-from tests.algorithms.cases import METHODS, UNSUPPORTED
+from tests.algorithms.cases import METHODS, PLAIN, UNSUPPORTED
 
 FAMILIES = {
     "paper-cnn": ("paper-cnn", {"image_size": 32}),
@@ -89,8 +91,13 @@ def run_steps(algorithm, batches):
     return outputs
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "family"),
+    [
+        pytest.param(method, family, marks=[pytest.mark.slow] * (method in PLAIN and family != "paper-cnn"))
+        for method, family in product(METHODS, FAMILIES)
+    ],
+)
 def test_three_steps(method, family):
     """Every family, or a clear refusal. The gradient reaches all of the network."""
     kind = METHODS[method][0]

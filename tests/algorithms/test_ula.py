@@ -86,5 +86,5 @@ def test_the_judge_counts_pairs_of_class_and_predicted_class_the_same():
 
 def test_an_unknown_tap_is_refused_at_once():
     network = build_network("mobilenet_v2", 3)
-    with pytest.raises(UserError, match="stage1"):
-        build_algorithm("ula", {"taps": ["stage1"]}, network, make_context((0,)))
+    with pytest.raises(UserError, match="nowhere"):
+        build_algorithm("ula", {"taps": ["nowhere"]}, network, make_context((0,)))

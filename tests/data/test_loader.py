@@ -109,7 +109,7 @@ def test_equal_weights_draw_every_sample_once_and_none_draw_as_before():
 
 
 def test_weights_and_balanced_domains_exclude_each_other():
-    with pytest.raises(UserError, match=r"chooses how often samples are drawn: set train\.balance_domains=false"):
+    with pytest.raises(UserError, match="drawn by weights or evenly over domains, not both"):
         order_epoch(DOMAIN, 0, BatchSettings(batch_size=12, balance_domains=True), torch.ones(70))
 
 

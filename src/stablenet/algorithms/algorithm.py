@@ -164,6 +164,8 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     # is kept with exported models: it does not change what is computed.
     graphs: bool = True
     several_processes: ClassVar[bool] = True
+    # Whether it chooses by `sampling_weights` how often samples are drawn. An instance may say it by its settings.
+    draws_samples: bool = False
     # Whether it learns from domain labels, which most methods do without; see `marks`.
     uses_domains: ClassVar[bool] = False
     # Whether it learns from group labels, pairs of class and domain: what could be reached if contexts were known.

@@ -43,6 +43,7 @@ class JTT(TwoStage[JTTSettings]):
     title = "a second network, for which a first one's mistakes are drawn more often"
     settings_type = JTTSettings
     selects_by_groups = True
+    draws_samples = True
 
     draws: Tensor
 

@@ -60,6 +60,7 @@ class KnownContexts(Algorithm[KnownContextsSettings]):
 
     def __init__(self, network: Network, settings: KnownContextsSettings, context: Context) -> None:
         super().__init__(network, settings, context)
+        self.draws_samples = settings.by == "sampling"
         self.register_buffer("weights", torch.ones(context.num_samples))
         self.register_buffer("judging", torch.ones(context.num_validation))
         self.register_buffer("strength", torch.zeros(()))

@@ -53,6 +53,7 @@ class SPARE(TwoStage[SPARESettings]):
     approximation = "written from SPARE's published description: its code was not available"
     settings_type = SPARESettings
     selects_by_groups = True
+    draws_samples = True
 
     draws: Tensor
 

@@ -74,7 +74,7 @@ def order_epoch(domain: Tensor, epoch: int, settings: BatchSettings, weights: Te
     count = len(domain)
     if settings.balance_domains:
         if weights is not None:
-            raise UserError("this method chooses how often samples are drawn: set train.balance_domains=false")
+            raise UserError("samples are drawn by weights or evenly over domains, not both")
         return _balance(domain, epoch, settings)
     if weights is not None:
         return _resample(weights, epoch, settings)

@@ -213,6 +213,8 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
     algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
     if fabric.world_size > 1 and not algorithm.several_processes:
         raise UserError(f"{type(algorithm).__name__} supports only one process: start it without torchrun")
+    if config.train.balance_domains and algorithm.draws_samples:
+        raise UserError(f"{config.method.name} chooses how often samples are drawn: set train.balance_domains=false")
     if device.type == "cuda":
         algorithm = algorithm.to(memory_format=torch.channels_last)
         if fabric.world_size > 1 and config.train.sync_batchnorm:
