@@ -5,7 +5,7 @@ BIN := .venv/bin
 LEAN := .venv/.lean
 STAMP := .venv/.installed
 
-.PHONY: install demo test lint types unit test-slow test-gpu bench docs wheel smoke clean
+.PHONY: install demo test lint types unit test-slow test-gpu bench campaign docs wheel smoke clean
 
 install: $(STAMP)
 
@@ -43,6 +43,10 @@ test-gpu: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.weighting
 	$(BIN)/python -m benchmarks.train
+
+# Thousands of generated inputs, in forks of one process; stops and goes on where it was. A short part is in `make test`.
+campaign: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m campaign --seed 0 --count 5000 --out results/campaign/seed0.json
 
 # The documentation as a site that needs no network; a warning is an error.
 docs: $(STAMP)

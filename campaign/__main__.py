@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "stablenet-campaign")
     parser.add_argument("--out", type=Path, help="file for the summary, such as results/campaign/seed0.json")
+    parser.add_argument("--minutes", type=float, help="stop then; the same command goes on")
     parser.add_argument("--keep", action="store_true", help="keep the folders of clean trials, too")
     parser.add_argument("--again", action="store_true", help="repeat the trials that failed")
     given = parser.parse_args(words)
@@ -38,13 +41,13 @@ def main(words: list[str] | None = None) -> int:
     names = choose(given.count, given.only)
     left = [name for name in names if name not in done or given.only or (given.again and done[name].fault)]
     print(f"{len(names) - len(left)} of {len(names)} trials were done before", flush=True)
-    trials = make_trials(left, given.seed, given.work / "workshop")
+    trials = make_trials(left, given.seed, given.work / "workshop", given.minutes)
     for number, outcome in enumerate(run_trials(trials, given.work / "trials", given.jobs, given.keep), 1):
         append(log, outcome)
         if outcome.fault or number % 250 == 0:
             print(f"{number}/{len(left)} {outcome.name} {outcome.fault[:160]}", flush=True)
     done = read_log(log)
-    summary = summarise((done[name] for name in names), given.seed)
+    summary = summarise((done[name] for name in names if name in done), given.seed)
     print_summary(summary)
     if given.out is not None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -62,8 +65,13 @@ def choose(count: int, only: list[str] | None) -> list[str]:
     return singles + [name for _, name in sorted(places)]
 
 
-def make_trials(names: list[str], seed: int, workshop: Path) -> Iterator[tuple[str, Make]]:
+def make_trials(
+    names: list[str], seed: int, workshop: Path, minutes: float | None = None
+) -> Iterator[tuple[str, Make]]:
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     for name in names:
+        if time.monotonic() > end:
+            return
         yield name, partial(_make, name, seed, workshop)
 
 

@@ -45,6 +45,7 @@ def run_trials(trials: Iterator[tuple[str, Make]], work: Path, jobs: int, keep: 
     """Run every trial in its own fork and folder, `jobs` at once; outcomes come as trials end."""
     running: dict[int, _Running] = {}
     exhausted = False
+    gc.freeze()  # or the first collection of every fork would copy all pages
     try:
         while running or not exhausted:
             while len(running) < jobs and not exhausted:
@@ -63,6 +64,7 @@ def run_trials(trials: Iterator[tuple[str, Make]], work: Path, jobs: int, keep: 
     finally:
         for pid in running:
             _kill(pid)
+        gc.unfreeze()
 
 
 def _start(name: str, make: Make, work: Path) -> tuple[int, _Running]:
@@ -232,5 +234,3 @@ def import_everything() -> None:
     for module in pkgutil.walk_packages(stablenet.__path__, "stablenet."):
         if not module.name.endswith("__main__") and "kernels" not in module.name:
             importlib.import_module(module.name)
-    gc.collect()
-    gc.freeze()  # or the first collection of every fork would copy all pages

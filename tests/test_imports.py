@@ -84,7 +84,7 @@ def test_a_table_finds_modules_beside_it_and_in_the_current_folder(tmp_path, whe
     (tables / "beside_net.py").write_text(NET)
     (here / "package" / "here.py").write_text("SEEN = True")
     (tables / "mine.toml").write_text(TABLE)
-    told = run_script(here, "bench", "run", "../tables/mine.toml", "--seeds", "1", "--device", "cpu", *where)
+    told = run_script(here, "--trust", "bench", "run", "../tables/mine.toml", "--seeds", "1", "--device", "cpu", *where)
     assert "finished" in told
     assert len(list(here.glob("runs/*/evaluation.jsonl"))) == 1
 
@@ -93,7 +93,7 @@ def test_a_module_that_is_nowhere_is_named_once(tmp_path):
     (tmp_path / "mine.toml").write_text(TABLE.replace("package.here", "packet"))
     (tmp_path / "beside.py").write_text(METHOD)
     (tmp_path / "here").mkdir()
-    told = run_script(tmp_path / "here", "bench", "plan", "../mine.toml", code=2)
+    told = run_script(tmp_path / "here", "--trust", "bench", "plan", "../mine.toml", code=2)
     assert told.count("\n") == 1
     assert "the table ../mine.toml: no module 'packet' in" in told
     assert f"{tmp_path / 'here'} or among the installed packages" in told

@@ -18,7 +18,8 @@ from campaign.trial import Trial
 from stablenet.errors import UserError
 from stablenet.weighting import DatasetWeighting, StableWeighting, solve_dataset
 
-INPUTS = 50  # of one trial
+INPUTS = 50  # of one trial, at least
+BATCHES, COLLECTED = 5, 4  # through one module
 FORMS = (
     "normal", "huge", "small", "constant", "nan", "inf", "twins", "integer", "double", "empty", "wide", "flat",
     "layers",
@@ -34,12 +35,12 @@ def make(rng: Random, workshop: Path, folder: Path) -> Trial:
 
 
 def try_many(number: int) -> list[str]:
-    rng, faults = Random(number), []
-    for k in range(INPUTS // 5):
+    rng, faults, tried = Random(number), [], 0
+    while tried < INPUTS:
         seed = rng.randrange(10**9)
-        try_one = rng.choice((try_batches, try_batches, try_batches, try_whole_set, try_collect))
+        try_one, inputs = rng.choice(((try_batches, BATCHES),) * 3 + ((try_whole_set, 1), (try_collect, COLLECTED)))
         faults += [f"{try_one.__name__}({seed}): {fault}" for fault in try_one(Random(seed))]
-        _ = k
+        tried += inputs
     return faults[:5]
 
 
@@ -116,7 +117,7 @@ def try_batches(rng: Random) -> list[str]:
     except UserError:
         return []
     said, rows, columns = f"{preset} {overrides}", rng.choice((1, 2, 8, 16)), rng.choice((1, 2, 5))
-    for _ in range(5):
+    for _ in range(BATCHES):
         size = rows if rng.random() < 0.8 else rng.choice((1, 3, 20))
         fault = _try(weighting, draw_features(rng, size, columns), draw_labels(rng, size))
         if fault:
@@ -166,7 +167,7 @@ def try_whole_set(rng: Random) -> list[str]:
 def try_collect(rng: Random) -> list[str]:
     """Batches by index, with indices of every kind."""
     weighting = DatasetWeighting(num_samples=12, steps=5)
-    for _ in range(4):
+    for _ in range(COLLECTED):
         size = rng.choice((4, 4, 6))
         index: Any = torch.tensor([rng.randrange(12) for _ in range(size)])
         others = (index.float(), index + 10, index - 12, index.tolist(), index[:1], index.bool())

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from stablenet.errors import UserError
-from stablenet.files import check_file, explain_os_error, shorten_path
+from stablenet.files import check_file, explain_os_error, shorten_path, write_whole
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 
@@ -37,6 +37,10 @@ def read_frame(path: Path, *, as_text: bool = False) -> pd.DataFrame:
     except Exception as error:  # parsers may raise anything on broken data
         raise _unreadable(path, error) from error
     return frame
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    write_whole(path, lambda partial: frame.to_csv(partial, index=False))
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:

@@ -136,3 +136,14 @@ def test_compare_names_what_differs():
     new = {"a": 1, "b": {"c": 4}, "e": "x"}
     assert compare(old, new) == ["b.c: 2 → 4", "b.d: 3 → (nothing)", 'e: (nothing) → "x"']
     assert merge(old, new) == {"a": 1, "b": {"c": 4, "d": 3}, "e": "x"}
+
+
+def test_a_value_never_replaces_a_table_nor_a_table_a_value():
+    for settings in (
+        ["method=1", "method.name=erm"],
+        ["train.epochs=3", "train=2"],
+        ["data.parameters=x", "data.parameters.a=1"],
+    ):
+        with pytest.raises(UserError, match="is given as a table and as a single value"):
+            assemble_config(None, None, settings)
+    assert assemble_config(None, None, ["train.epochs=3", "train.epochs=4"]).train.epochs == 4

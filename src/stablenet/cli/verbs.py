@@ -14,6 +14,7 @@ from stablenet.cli.verbs_models import evaluate, export, predict
 from stablenet.cli.verbs_pages import report, saliency
 from stablenet.cli.verbs_paper import paper
 from stablenet.cli.verbs_train import demo, train
+from stablenet.imports import asking_for_trust
 
 app = typer.Typer(
     name="stablenet",
@@ -46,8 +47,16 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", envvar="STABLENET_TRUST", help="Import the modules that tables, configs and runs name."
+        ),
+    ] = False,
 ) -> None:
     """Options of the command itself; the verbs are registered below."""
+    context.with_resource(asking_for_trust(trust))

@@ -181,11 +181,14 @@ def fit(
     seed: Annotated[int, typer.Option(help="Seed for drawing the Fourier functions.")] = 0,
     page: Annotated[Path | None, typer.Option(help="Page to write; by default next to the data, as .html.")] = None,
     weights: Annotated[Path | None, typer.Option(help="Also write the table with a column `weight` (CSV).")] = None,
-    save: Annotated[Path | None, typer.Option(help="Also write the fitted model (joblib).")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Also write the model: .json, plain numbers, or .joblib, a pickle.")
+    ] = None,
 ) -> None:
     """Fit a table, cross-validate over its environments and write a page."""
     from stablenet.cli.console import Console
     from stablenet.tabular.fit import TableChoices, fit_table, read_csv
+    from stablenet.tabular.saved import check_saving
     from stablenet.tabular.table_page import check_pictures, write_page
 
     check_pictures()
@@ -200,6 +203,8 @@ def fit(
         missing=missing,
         seed=seed,
     )
+    if save is not None:
+        check_saving(save, estimator)
     report = fit_table(read_csv(data), choices)
     where = page or data.with_suffix(".html")
     write_page(report, where)
@@ -210,13 +215,14 @@ def fit(
 
 
 def _write_extras(report: TableReport, weights: Path | None, save: Path | None) -> None:
+    from stablenet.frames import write_csv
+    from stablenet.tabular.saved import save_model
+
     if weights is not None:
         columns: dict[str, Any] = {report.choices.target: report.y, "weight": report.model.weights_}
-        report.x.assign(**columns).to_csv(weights, index=False)
+        write_csv(report.x.assign(**columns), weights)
     if save is not None:
-        import joblib  # type: ignore[import-untyped]
-
-        joblib.dump(report.model, save)
+        save_model(report.model, save)
 
 
 def _print_report(console: Console, report: TableReport) -> None:

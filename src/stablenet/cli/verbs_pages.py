@@ -114,6 +114,7 @@ def saliency(
     """Show where networks look: a page of SmoothGrad maps, runs side by side."""
     from stablenet.cli.console import Console
     from stablenet.engine.run import load_run
+    from stablenet.frames import write_csv
     from stablenet.saliency import SaliencySettings, look
     from stablenet.saliency.views import tabulate_views, write_page
 
@@ -122,7 +123,7 @@ def saliency(
     settings = SaliencySettings(samples=samples, noise=noise)
     gallery = look(opened, subjects, settings, rule=rule, device=device)
     write_page(gallery, output)
-    tabulate_views(gallery).to_csv(output.with_suffix(".csv"), index=False)
+    write_csv(tabulate_views(gallery), output.with_suffix(".csv"))
     console = Console()
     console.print(_summarise(gallery))
     console.print(f"page: {output}", soft_wrap=True)

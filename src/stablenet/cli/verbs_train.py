@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -79,15 +79,26 @@ def _assemble(
     resumed: Path | None,
 ) -> RunConfig:
     """The config from the options; or the run folder's, when resuming with no other options."""
-    from stablenet.engine.config import assemble_config
+    from stablenet.engine.config import assemble_config, parse_setting
     from stablenet.engine.run import load_run
 
     said = [*(settings or ())]
     said += [f'method.name="{method}"'] if method is not None else []
     said += [f"seed={seed}"] if seed is not None else []
+    for setting in said:
+        _trust_typed(parse_setting(setting))
     if resumed is not None and config is None and recipe is None and not said:
         return load_run(resumed).config
     return assemble_config(recipe, config, said)
+
+
+def _trust_typed(values: dict[str, Any]) -> None:
+    """A network `package.module:name` that the user has typed may be imported."""
+    from stablenet.imports import trust_module
+
+    model = values.get("model")
+    if isinstance(model, dict):
+        trust_module(str(model.get("name", "")).partition(":")[0])
 
 
 def demo(

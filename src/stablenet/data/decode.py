@@ -33,15 +33,28 @@ from stablenet.data.compose import Placement, paste_cutout
 from stablenet.errors import UserError
 from stablenet.processes import ChildProcess, Server, name_end
 
+LARGEST_IMAGE = 1 << 28  # bytes of an image file
+
 
 def read_bytes(root: Path, path: str) -> bytes:
     """Read the file at `path` in a folder or zip archive. Safe in threads and in forked or spawned processes."""
     try:
         if root.is_dir():
+            _check_size((root / path).stat().st_size, path)
             return (root / path).read_bytes()
-        return _open_archive(root, os.getpid()).read(path)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        archive = _open_archive(root, os.getpid())
+        _check_size(archive.getinfo(path).file_size, path)
+        return archive.read(path)
+    except UserError:
+        raise
+    except (OSError, KeyError, RuntimeError, ValueError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
         raise UserError(f"cannot read {path} in {root}: {error}") from error
+
+
+def _check_size(size: int, path: str) -> None:
+    """A member of an archive may unpack to any size."""
+    if size > LARGEST_IMAGE:
+        raise UserError(f"{path} has {size / 1e9:.1f} GB, more than an image file may have: leave it out")
 
 
 @lru_cache(maxsize=8)

@@ -271,7 +271,9 @@ def assemble_config(recipe: str | None = None, file: Path | None = None, setting
     """
     own = read_toml(file) if file is not None else {}
     for setting in settings:
-        own = merge(own, parse_setting(setting))
+        further = parse_setting(setting)
+        _refuse_conflict(own, further)
+        own = merge(own, further)
     recipe = recipe or own.pop("recipe", None)
     own.pop("recipe", None)
     if recipe is None:
@@ -282,6 +284,16 @@ def assemble_config(recipe: str | None = None, file: Path | None = None, setting
     given = chosen.get("method")
     method = str(given.get("name", "erm")) if isinstance(given, Mapping) else "erm"
     return read_config(merge(merge(values, found.methods.get(method, {})), own))
+
+
+def _refuse_conflict(old: Mapping[str, Any], new: Mapping[str, Any], table: str = "") -> None:
+    """A later value replaces an earlier one, but never a table as a whole, nor a table a value: one would be lost."""
+    for name in old.keys() & new.keys():
+        tables = [isinstance(values[name], Mapping) for values in (old, new)]
+        if all(tables):
+            _refuse_conflict(old[name], new[name], f"{table}{name}.")
+        elif any(tables):
+            raise UserError(f"{table}{name} is given as a table and as a single value: give one of them")
 
 
 def read_toml(path: Path) -> Values:

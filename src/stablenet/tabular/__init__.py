@@ -2,7 +2,8 @@
 
 In reading order: `estimators` (the public classes) and `estimator` (what they share); `encode` (from columns to
 numbers), `functions` (what is made uncorrelated) and `solve` (the weights); `ancestors` (the earlier methods DWR, SRDO
-and CRBR, and the simulation they are tested on); `fit` and `table_page`, behind `stablenet table fit`.
+and CRBR, and the simulation they are tested on); `saved` (a model as a file); `fit` and `table_page`, behind
+`stablenet table fit`.
 """
 
 from stablenet.tabular.estimators import (

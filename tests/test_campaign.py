@@ -1,0 +1,110 @@
+"""A short campaign, and that a campaign finds what it looks for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from random import Random
+
+import pytest
+
+pytest.importorskip("resource")  # forks and limits: not on Windows
+
+from campaign.__main__ import choose, make_trials
+from campaign.forks import Outcome, import_everything, run_trials
+from campaign.odd import GARBLES, mutate_json
+from campaign.parts import PARTS
+from campaign.record import append, read_log, summarise
+from campaign.trial import Ending, Trial, judge
+
+ALONE = ("settings", "toml", "tables", "archives", "weighting")  # parts that need no finished runs
+
+
+def run_all(makes, folder, **options):
+    return {outcome.name: outcome for outcome in run_trials(iter(makes.items()), folder, jobs=2, **options)}
+
+
+def test_a_short_campaign_is_clean(tmp_path):
+    import_everything()
+    names = choose(10, list(ALONE))
+    outcomes = list(run_trials(make_trials(names, 7, tmp_path / "none"), tmp_path / "trials", jobs=2))
+    assert len(outcomes) == len(names)
+    assert [(each.name, each.command, each.fault) for each in outcomes if each.fault] == []
+
+
+def test_faults_are_found(tmp_path):
+    """Commands that do what none may do, run in place of StableNet's."""
+
+    def make(action, expect, folder):
+        return Trial(words=["list"], expect=expect, environment={"ACTION": action})
+
+    actions = {
+        "fine:0": ("raise SystemExit(0)", "any", ""),
+        "traceback:0": ("1/0", "any", "traceback"),
+        "status:0": ("raise SystemExit(3)", "any", "exit status 3"),
+        "empty:0": ("sys.stderr.write('error: \\n'); raise SystemExit(2)", "any", "empty message"),
+        "silent:0": ("raise SystemExit(0)", "refused", "accepted (status 0) what had to be refused"),
+        "left:0": ("open('x', 'w'); sys.stderr.write('error: this is wrong'); exit(2)", "refused", "left behind"),
+        "half:0": ("open('.x.partial', 'w'); raise SystemExit(0)", "any", "leftover: .x.partial"),
+        "crash:0": ("os.kill(os.getpid(), 9)", "any", "killed by signal 9"),
+    }  # fmt: skip
+    code = "import os, sys\ndef run():\n    exec(os.environ['ACTION'])\n"
+    module = type(sys)("stablenet.cli.main")
+    exec(code, module.__dict__)
+    before = sys.modules.get("stablenet.cli.main")
+    sys.modules["stablenet.cli.main"] = module
+    try:
+        makes = {name: partial(make, action, expect) for name, (action, expect, _) in actions.items()}
+        outcomes = run_all(makes, tmp_path)
+    finally:
+        sys.modules.pop("stablenet.cli.main")
+        if before is not None:
+            sys.modules["stablenet.cli.main"] = before
+    for name, (_, _, fault) in actions.items():
+        assert outcomes[name].fault.startswith(fault), name
+        assert bool(outcomes[name].fault) == bool(fault), name
+
+
+def test_a_hang_is_found(tmp_path, monkeypatch):
+    import time
+
+    monkeypatch.setattr("campaign.forks.HANG", 0.3)
+    makes = {"hang:0": lambda folder: Trial(call=lambda: time.sleep(60) or [])}
+    assert run_all(makes, tmp_path)["hang:0"].fault == "hang"
+
+
+def test_the_last_net_is_a_fault(tmp_path):
+    assert judge(Trial(), Ending(70, "", "error: failed unexpectedly", tmp_path), set()).startswith("last net")
+    told = Ending(2, "", "error: this was wrong, do that", tmp_path)
+    assert judge(Trial(check=lambda ending: "silent"), told, set()) == "silent"
+
+
+def test_trials_are_a_function_of_seed_and_name():
+    """The same damage for the same generator; every kind of damage changes something or ends the file."""
+    data = bytes(range(256)) * 4
+    for garble in GARBLES:
+        assert garble(Random(1), data) == garble(Random(1), data)
+    values = {"a": [1, {"b": "c"}], "d": None}
+    assert json.dumps(mutate_json(Random(3), values)) == json.dumps(mutate_json(Random(3), values))
+    assert any(mutate_json(Random(k), values) != values for k in range(5))
+
+
+def test_the_log_resumes_and_the_summary_counts(tmp_path):
+    log = tmp_path / "log.jsonl"
+    for outcome in (Outcome("a:0", "", "x", 5, 1.0), Outcome("b:0", "traceback", "long x", 1, 1.0)):
+        append(log, outcome)
+    append(log, Outcome("b:1", "traceback", "x", 1, 1.0))
+    with log.open("a") as file:
+        file.write('{"name": "half')
+    summary = summarise(read_log(log).values(), 3)
+    assert (summary["tried"], summary["clean"], summary["failed"]) == (3, 1, 2)
+    assert summary["parts"]["a"]["inputs"] == 5
+    assert [one["trial"] for one in summary["faults"]["traceback"]["shortest"]] == ["b:1", "b:0"]
+
+
+def test_parts_take_turns():
+    names = choose(200, None)
+    assert {name.partition(":")[0] for name in names} == set(PARTS)
+    assert len({name.partition(":")[0] for name in names[: 2 * len(PARTS)]}) > len(PARTS) / 2
+    assert choose(10, ["settings:3"]) == ["settings:3"]
