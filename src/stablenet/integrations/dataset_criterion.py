@@ -12,7 +12,10 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from stablenet.errors import UserError
 from stablenet.integrations.criterion import classify
@@ -45,6 +48,39 @@ class Indexed(Dataset[tuple[Any, ...]]):
         return (place, *self.samples[place])
 
 
+def refuse_different(model: nn.Module) -> None:
+    """Raise where the processes' models differ: features read by each would not belong together.
+
+    Shards of one model, which differ by nature, are not compared; nor what is not there before the first batch.
+    """
+    tensors = [tensor.detach() for tensor in (*model.parameters(), *model.buffers()) if not is_lazy(tensor)]
+    if distributed.processes() == 1 or any(isinstance(tensor, DTensor) for tensor in tensors) or not tensors:
+        return
+    sums = torch.stack([tensor.double().sum() for tensor in tensors])
+    lowest, highest = sums.neg(), sums.clone()
+    distributed.max_in_place(lowest)
+    distributed.max_in_place(highest)
+    if not torch.equal(lowest.neg(), highest):
+        raise UserError(
+            "the processes' models differ, and each would read other features: wrap the model in "
+            "DistributedDataParallel before it is given to DatasetCriterion, or seed all processes alike"
+        )
+
+
+def shard_again(model: nn.Module) -> None:
+    """Give a model of `fully_shard` its shards back, which it leaves whole after a pass without a backward pass.
+
+    An optimiser that is built now would otherwise be given whole parameters, which are thrown away later.
+    """
+    if distributed.processes() == 1:
+        return
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 class DatasetCriterion(nn.Module):
     """mean(w · CE(logits + offset, y)), weights and offsets by the samples' indices.
 
@@ -70,8 +106,9 @@ class DatasetCriterion(nn.Module):
         that needs more is solved chunk by chunk, which is the same to rounding.
     Weights grow from epoch to epoch, as in `stablenet train`. A new epoch is taken to begin with the batch that would
     exceed the number of samples, so that loaders may drop a short last batch or keep it.
-    In `eval()` the loss is the plain mean. Its state_dict holds all that is needed to go on. Of several processes each
-    reads all samples.
+    In `eval()` the loss is the plain mean. Its state_dict holds all that is needed to go on.
+    Of several processes each reads its share of the samples and knows what was found of all, so that any distributed
+    sampler will do. The model may be wrapped in `DistributedDataParallel` or sharded by `fully_shard`.
     """
 
     def __init__(
@@ -107,9 +144,15 @@ class DatasetCriterion(nn.Module):
             storage=storage,
             memory=memory,
         )
+        model = model.module if isinstance(model, DistributedDataParallel) else model
+        refuse_different(model)
         generator = torch.Generator()  # or the loader would draw from the one that everything else draws from
-        loader = DataLoader(indexed, batch_size=batch_size, num_workers=num_workers, generator=generator)
-        self._read(model, FeatureTaps(model, taps), loader)
+        # As many batches in every process: what they do together, such as gathering shards, they do equally often.
+        share: DistributedSampler[Any] | None = None
+        if distributed.processes() > 1:
+            share = DistributedSampler(indexed, shuffle=False)
+        options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "generator": generator}
+        self._read(model, FeatureTaps(model, taps), DataLoader(indexed, sampler=share, **options))
         self.diagnostics = self.whole_set.solve()
         self.whole_set.set_epoch(0, epochs)
 
@@ -171,6 +214,7 @@ class DatasetCriterion(nn.Module):
             read_features(model, extract, (((index, y), x) for index, x, y in moved), collect)
         finally:
             taps.remove()
+            shard_again(model)
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"epoch": self._epoch, "seen": self._seen, "diagnostics": self.diagnostics}
