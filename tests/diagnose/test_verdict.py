@@ -18,7 +18,9 @@ def telling(share, p=0.005):
 
 def context(v=0.5, weight=2.0, p=0.005, left=0.5):
     table = np.full((2, 2), 0.5)
-    return ContextFindings(("a", "b"), 0.5, v, v * left, p, 0.1, weight, 0.9, table, table)
+    off = torch.tensor([False, True])
+    shares = (0.1, weight, 0.9, table, table)
+    return ContextFindings(("a", "b"), 0.5, v, v * left, p, *shares, off.long(), off, 0.1 * weight)
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,18 @@ def test_differences_lie_where_the_numbers_say(result, styles):
     assert charts.draw_paired(result, result.columns[3], styles) is None
 
 
-def test_long_names_take_two_lines(result, styles):
+def test_long_names_fit_in_lines_of_their_own(result, styles):
     rows = [
         replace(row, title="StableNet, offsets of the first stage") if row.id == "stablenet" else row
         for row in result.rows
     ]
     svg = charts.draw_paired(replace(result, rows=tuple(rows)), result.columns[0], styles)
     names = find(svg, "text", "name")
-    assert [name.text for name in names] == ["StableNet,", "offsets of the…"]
+    assert [name.text for name in names] == ["StableNet, offsets of", "the first stage"]
     assert float(names[0].get("y")) + 14 == float(names[1].get("y"))
+    long = [replace(row, title="a word or two " * 9) for row in rows if row.id != "coral"]
+    names = find(charts.draw_paired(replace(result, rows=tuple(long)), result.columns[0], styles), "text", "name")
+    assert [name.text.endswith("…") for name in names] == [False, False, True]
 
 
 def test_a_line_per_row_against_the_ratio(result, styles):
@@ -73,14 +76,14 @@ def test_training_curves_of_every_seed_and_their_mean(result, styles):
 
 
 def test_maps_shade_by_value_and_leave_empty_groups_blank():
-    first = pd.DataFrame({"cat": [0.9, 0.1], "dog": [float("nan"), 0.55]}, index=["grass", "a very long beach"])
+    first = pd.DataFrame({"cat": [0.9, 0.1], "dog": [float("nan"), 0.55]}, index=["grass", "a very very long beach"])
     svg = charts.draw_groups({"by number": first, "by weight": first * 0 + 0.1}, lambda value: f"{value:.1f}")
     key = 1  # every shade stands once in the key
     assert len(find(svg, "rect", "h9")) == 1 + key
     assert len(find(svg, "rect", "h5")) == 1 + key
     assert len(find(svg, "rect", "h0")) == 1 + 3 + key
     texts = [node.text for node in find(svg, "text", "tick")]
-    assert texts[:2] == ["grass", "a very long …"]
+    assert texts[:2] == ["grass", "a very very long b…"]
     assert texts[-2:] == ["0.1", "0.9"]
 
 

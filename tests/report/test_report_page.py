@@ -1,69 +1,112 @@
-"""The headline says what the tallies say."""
+"""The headline and the first screen say what the runs say, over paired seeds alone; losses count as wins do."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from stablenet.bench.results import compare_seeds
-from stablenet.report.report_page import write_headline
+from stablenet.bench import Row, TableColumn
+from stablenet.bench.results import compare_seeds, tally
+from stablenet.report.gains import choose_row, find_gain, write_counts, write_gain, write_headline
+
+ERM = Row(id="erm", title="Plain", method="erm")
+OURS = Row(id="ours", title="StableNet", method="stablenet")
+OTHER = Row(id="other", title="StableNet, other", method="stablenet")
 
 
-def gathered(*tallies, method="stablenet"):
-    """One table with a row for each (win, tie, loss)."""
-    rows = [SimpleNamespace(id=f"row{k}", title=f"Row {k}", method=method) for k in range(len(tallies))]
-    counts = [SimpleNamespace(win=win, tie=tie, loss=loss) for win, tie, loss in tallies]
-    result = SimpleNamespace(
-        rows=rows, columns=[], tallies={row.id: count for row, count in zip(rows, counts, strict=True)}
-    )
-    return SimpleNamespace(results=[result], runs=[1, 2, 3])
-
-
-def test_means_are_told_apart_from_settings():
-    """A mean may be behind where no single setting is, and must not go unsaid."""
-    found = gathered((1, 3, 0))
-    result = found.results[0]
-    result.columns = [
-        SimpleNamespace(id=name, mean_of=parts) for name, parts in (("a", ()), ("b", ("a",)), ("c", ("a",)))
+def make(cells, rows=(ERM, OURS), columns=None, title="A table"):
+    """A result from {(row, column): {seed: percent}}; columns of the name `mean` are means of all others."""
+    names = list(dict.fromkeys(column for _, column in cells))
+    plain = [name for name in names if name != "mean"]
+    columns = columns or [
+        TableColumn(id=name, title=name, mean_of=tuple(plain)) if name == "mean" else TableColumn(id=name, recipe="x")
+        for name in names
     ]
-    better, worse = compare_seeds({0: 3.0, 1: 4.0}, {0: 1.0, 1: 2.0}), compare_seeds({0: 1.0, 1: 2.0}, {0: 3.0, 1: 4.0})
-    cells = {"a": better, "b": worse, "c": None}
-    result.cell = lambda row, column: SimpleNamespace(versus=cells[column])
-    head, rest = write_headline(found)
-    assert "ahead of ERM in 1 of 4 settings, behind in none" in head
-    assert "Of 1 mean over settings it is ahead in none, behind in 1." in rest
+
+    def read(row, column):
+        found = cells.get((row, column), {})
+        versus = compare_seeds(found, cells.get(("erm", column), {})) if row != "erm" else None
+        values = tuple(SimpleNamespace(seed=seed, value=value, runs=()) for seed, value in found.items())
+        return SimpleNamespace(by_seed=found, versus=versus, values=values)
+
+    tallies = {row.id: tally(read(row.id, c.id).versus for c in columns if not c.mean_of) for row in rows}
+    return SimpleNamespace(
+        rows=rows, columns=columns, cell=read, tallies=tallies, reference="erm", table=SimpleNamespace(title=title)
+    )
 
 
-@pytest.mark.parametrize(
-    ("tally", "words"),
-    [
-        ((6, 1, 0), "ahead of ERM in 6 of 7 settings, behind in none"),
-        ((1, 0, 2), "behind ERM in 2 of 3 settings, ahead in 1"),
-        ((0, 1, 0), "cannot be told apart in 1 setting."),
-    ],
-)
-def test_wins_and_losses_are_told(tally, words):
-    assert words in write_headline(gathered(tally))[0]
+def gathered(*results):
+    return SimpleNamespace(results=results, runs=[1, 2, 3])
 
 
-def test_a_row_without_runs_does_not_hide_the_next_one():
-    assert "ahead of ERM in 2 of 2" in write_headline(gathered((0, 0, 0), (2, 0, 0)))[0]
+def headline(*results):
+    return write_headline(gathered(*results), [gain for result in results if (gain := find_gain(result))])
 
 
-def test_the_row_with_most_to_compare_counts_and_is_named():
-    head, rest = write_headline(gathered((0, 2, 0), (3, 1, 3), (7, 0, 0)))
-    assert "in 3 of 7" in head
-    assert "the row Row 1 here" in rest
+WON = {("erm", "a"): {0: 50.0, 1: 52.0, 2: 54.0}, ("ours", "a"): {0: 60.0, 1: 61.0, 2: 65.0}}
+LOST = {("erm", "a"): {0: 60.0, 1: 61.0, 2: 65.0}, ("ours", "a"): {0: 50.0, 1: 52.0, 2: 54.0}}
+TIED = {("erm", "a"): {0: 50.0, 1: 60.0}, ("ours", "a"): {0: 60.0, 1: 51.0}}
 
 
-def test_every_row_that_counts_is_named_unless_all_bear_the_plain_name():
-    plain, other = gathered((1, 0, 0)).results[0], gathered((2, 0, 0)).results[0]
-    plain.rows[0].title = "StableNet"
-    assert "the row" not in write_headline(SimpleNamespace(results=[plain, plain], runs=[]))[1]
-    assert "the row StableNet or Row 0 here" in write_headline(SimpleNamespace(results=[plain, other], runs=[]))[1]
+def test_one_table_states_its_gain_in_points_with_its_interval():
+    head, rest = headline(make(WON))
+    assert head == "StableNet gains 10.0 points over Plain (95 % interval +7.5 to +12.5, 3 seeds)"
+    assert rest.startswith("Of 1 single setting: ahead in 1, behind in 0, no clear difference in 0.")
 
 
-@pytest.mark.parametrize("found", [gathered((0, 0, 0)), gathered((3, 0, 0), method="rsc"), gathered()])
-def test_nothing_to_compare_is_said(found):
-    head, rest = write_headline(found)
+def test_a_loss_is_stated_like_a_gain():
+    head, rest = headline(make(LOST))
+    assert head == "StableNet loses 10.0 points against Plain (95 % interval −12.5 to −7.5, 3 seeds)"
+    assert "ahead in 0, behind in 1, no clear difference in 0" in rest
+
+
+def test_what_cannot_be_told_apart_is_no_gain():
+    head, _ = headline(make(TIED))
+    assert head.startswith("No clear difference: StableNet is +0.5 points from Plain (95 % interval −120")
+    assert write_gain(find_gain(make({("erm", "a"): {0: 50.0}, ("ours", "a"): {0: 60.0}}))).endswith(
+        "with one seed: this shows nothing yet"
+    )
+
+
+def test_only_paired_seeds_stand_beside_a_paired_gain():
+    cells = {("erm", "a"): {0: 50.0, 1: 52.0, 9: 90.0}, ("ours", "a"): {0: 60.0, 1: 61.0, 7: 0.0}}
+    gain = find_gain(make(cells))
+    assert (gain.theirs, gain.ours) == ({0: 50.0, 1: 52.0}, {0: 60.0, 1: 61.0})
+    assert gain.versus.mean == pytest.approx(9.5)
+
+
+def test_means_over_settings_are_counted_like_settings():
+    """A mean may be behind where no single setting is, and must not go unsaid."""
+    behind = {("erm", "mean"): {0: 60.0, 1: 61.0, 2: 65.0}, ("ours", "mean"): {0: 50.0, 1: 52.0, 2: 54.0}}
+    _, rest = headline(make(WON | behind))
+    assert "Of 1 single setting: ahead in 1, behind in 0, no clear difference in 0." in rest
+    assert "Of 1 mean over settings: ahead in 0, behind in 1, no clear difference in 0." in rest
+
+
+def test_several_tables_are_counted_and_losses_named():
+    results = [make(WON), make(LOST), make(TIED)]
+    head, _ = headline(*results)
+    assert head == ("StableNet against plain training in 3 tables: ahead in 1, behind in 1, no clear difference in 1")
+    assert "ahead in 0, behind in 1" in write_counts([find_gain(results[1])])
+
+
+def test_the_mean_is_the_tables_own_or_else_of_the_whole_settings():
+    both = {(row, column): seeds for (row, _), seeds in WON.items() for column in ("a", "b")}
+    own = find_gain(make(both | {(row, "mean"): seeds for (row, _), seeds in WON.items()}))
+    assert (own.setting, [column.id for column in own.columns]) == ("mean of 2 settings", ["a", "b"])
+    assert find_gain(make(both)).setting == "mean of 2 settings"
+    parts = [TableColumn(id="a", title="All", recipe="x"), TableColumn(id="b", recipe="x", domain="sea")]
+    assert find_gain(make(both, columns=parts)).setting == "All"
+
+
+def test_the_row_with_most_to_compare_counts_whatever_came_out():
+    rows = (ERM, OURS, OTHER)
+    more = {("other", "a"): {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}, ("erm", "a"): {0: 50.0, 1: 52.0, 2: 54.0, 3: 50.0}}
+    assert choose_row(make(WON | more, rows=rows)).id == "other"
+    assert choose_row(make(WON, rows=rows)).id == "ours"  # rows without runs do not hide the next one
+
+
+@pytest.mark.parametrize("cells", [{}, {("erm", "a"): {0: 1.0}}, {("erm", "a"): {0: 1.0}, ("ours", "a"): {1: 1.0}}])
+def test_nothing_to_compare_is_said(cells):
+    head, rest = headline(make(cells))
     assert head == "Results of 3 runs"
     assert "nothing can be compared" in rest

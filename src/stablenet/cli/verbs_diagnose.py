@@ -18,6 +18,7 @@ from stablenet.errors import UserError
 if TYPE_CHECKING:
     from stablenet.cli.console import Console
     from stablenet.diagnose import Diagnosis
+    from stablenet.diagnose.next_steps import Asked
     from stablenet.tabular.fit import TableReport
 
 Report = Callable[[str, int, int], None]
@@ -48,10 +49,18 @@ def diagnose(
     limit: Annotated[int, typer.Option(min=100, help="Use at most this many images, drawn at random.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed for drawing images and, for tables, Fourier functions.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("diagnosis.html"),
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", help="Also list all samples, those first that break the correlation (.csv or .parquet)."),
+    ] = None,
 ) -> None:
     """Check, without training, whether context predicts the label in this data and StableNet would help."""
     from stablenet.diagnose.diagnosis_page import write_page
+    from stablenet.diagnose.exceptions import write_exceptions
+    from stablenet.evaluation.predict import check_table_path
 
+    if csv is not None:
+        check_table_path(csv)
     start = time.perf_counter()
     with _show_steps() as report:
         if _is_plain_table(data):
@@ -59,8 +68,29 @@ def diagnose(
         else:
             subject = _open(data, label, context, setting, settings, manifest, root)
             found = _diagnose_images(subject, backbone, pretrained, root, limit, seed, report)
-    write_page(found, output, "stablenet " + shlex.join(sys.argv[1:]), time.perf_counter() - start)
-    _print_diagnosis(found, output)
+    asked = _describe(data, label, context, leave_out or [], csv)
+    if csv is not None:
+        write_exceptions(found, csv)
+    write_page(found, output, "stablenet " + shlex.join(sys.argv[1:]), time.perf_counter() - start, asked)
+    _print_diagnosis(found, output, asked)
+
+
+def _describe(data: str, label: str, context: str | None, leave_out: list[str], csv: Path | None) -> Asked:
+    """What was diagnosed, with the options that say how it is read."""
+    from stablenet.diagnose.next_steps import Asked
+    from stablenet.diagnose.subject import is_source
+    from stablenet.engine.run import RunFolder
+
+    left_out = [word for name in leave_out for word in ("--leave-out", name)]
+    options = ["--label", label] if label != "label" else []
+    options += ["--context", context] if context else []
+    told = str(csv) if csv else ""
+    if _is_plain_table(data):
+        fit = ["--target", label, *(["--environment", context] if context else []), *left_out]
+        return Asked(kind="table", data=data, options=(*options, *left_out), table=tuple(fit), csv=told)
+    if RunFolder(Path(data)).config.is_file():
+        return Asked(kind="run", data=data, csv=told)
+    return Asked(kind="source" if is_source(data) else "own images", data=data, options=tuple(options), csv=told)
 
 
 def _is_plain_table(data: str) -> bool:
@@ -141,8 +171,9 @@ def _show_steps() -> Iterator[Report]:
         yield report
 
 
-def _print_diagnosis(found: Diagnosis, page: Path) -> None:
+def _print_diagnosis(found: Diagnosis, page: Path, asked: Asked) -> None:
     from stablenet.cli.console import Console
+    from stablenet.diagnose.next_steps import suggest_steps
 
     console = Console()
     for note in found.notes:
@@ -153,6 +184,9 @@ def _print_diagnosis(found: Diagnosis, page: Path) -> None:
     console.print(f"Weights: {found.weights_from}.")
     console.print(found.verdict.advice)
     console.print(f"page: {page}", soft_wrap=True)
+    if asked.csv:
+        console.print(f"ranked list: {asked.csv}", soft_wrap=True)
+    console.print(f"next: {suggest_steps(asked, found.verdict.level)[0].command}", soft_wrap=True)
 
 
 app = typer.Typer(help="Stable learning on tables.", no_args_is_help=True)
@@ -189,9 +223,8 @@ def fit(
     from stablenet.cli.console import Console
     from stablenet.tabular.fit import TableChoices, fit_table, read_csv
     from stablenet.tabular.saved import check_saving
-    from stablenet.tabular.table_page import check_pictures, write_page
+    from stablenet.tabular.table_page import write_page
 
-    check_pictures()
     choices = TableChoices(
         target=target,
         environment=environment,

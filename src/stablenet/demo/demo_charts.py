@@ -18,25 +18,16 @@ from stablenet.pages import (
     WIDTH,
     Curve,
     Drawing,
+    Picture,
     Scale,
     choose_ticks,
     draw_curves,
     draw_percent_grid,
     draw_weight_histogram,
-    encode_image,
+    make_picture,
 )
 from stablenet.weighting import effective_sample_size
 from stablenet.weighting.dataset import dataset_settings
-
-
-@dataclass(frozen=True)
-class Picture:
-    """uri: the image itself, as PNG.   label: its class.   caption: what stands below.   agrees: see SampleWeights."""
-
-    uri: str
-    label: str
-    caption: str = ""
-    agrees: bool = True
 
 
 def show_part(run: Run, part: str, per_class: int) -> list[list[Picture]]:
@@ -47,12 +38,12 @@ def show_part(run: Run, part: str, per_class: int) -> list[list[Picture]]:
         own = samples.y == number
         main = int(torch.bincount(samples.domain[own]).argmax())
         chosen = (own & (samples.domain == main)).nonzero().squeeze(1)[:per_class]
-        shown.append([_draw(samples, position, label) for position in chosen.tolist()])
+        shown.append([_draw(samples, position, f"digit {label}") for position in chosen.tolist()])
     return shown
 
 
 def show_extremes(found: SampleWeights, classes: tuple[str, ...], count: int) -> tuple[list[Picture], list[Picture]]:
-    """The most raised and the most lowered samples, each with its weight."""
+    """The most raised and the most lowered samples, each with its weight; those off their main background marked."""
     order = found.weights.argsort(descending=True, stable=True).tolist()
     sides = []
     for positions in (order[:count], order[::-1][:count]):
@@ -61,9 +52,9 @@ def show_extremes(found: SampleWeights, classes: tuple[str, ...], count: int) ->
                 _draw(
                     found.samples,
                     position,
-                    classes[int(found.samples.y[position])],
+                    f"digit {classes[int(found.samples.y[position])]}",
                     f"×{float(found.weights[position]):.2g}",
-                    bool(found.agrees[position]),
+                    not found.agrees[position],
                 )
                 for position in positions
             ]
@@ -71,9 +62,9 @@ def show_extremes(found: SampleWeights, classes: tuple[str, ...], count: int) ->
     return sides[0], sides[1]
 
 
-def _draw(samples: PartSamples, position: int, label: str, caption: str = "", agrees: bool = True) -> Picture:
+def _draw(samples: PartSamples, position: int, text: str, caption: str = "", marked: bool = False) -> Picture:
     image = samples.pixels.read(samples.row[position : position + 1])[0]
-    return Picture(encode_image(image), label, caption, agrees)
+    return make_picture(image, text, caption, marked)
 
 
 _LEFT, _RIGHT = 74, 86  # room for names and for figures

@@ -19,7 +19,7 @@ from stablenet.errors import UserError
 from stablenet.pages import render, write_points, write_text
 
 _PER_CLASS = 3
-_EXTREMES = 21
+_EXTREMES = 12
 
 
 def write_page(findings: Findings, weights: Sequence[SampleWeights], settings: DemoSettings, seconds: float) -> Path:

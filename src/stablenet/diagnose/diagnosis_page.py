@@ -1,7 +1,8 @@
-"""A diagnosis as one page that needs no other file, with its charts."""
+"""A diagnosis as one page that needs no other file: the pictures are the argument, charts and figures follow."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,34 +11,31 @@ import torch
 from torch import Tensor
 
 from stablenet._version import __version__
-from stablenet.diagnose.verdict import Diagnosis, say_share
+from stablenet.diagnose.exceptions import ClassRow, Side, describe_class, order_classes
+from stablenet.diagnose.next_steps import Asked, suggest_steps
+from stablenet.diagnose.verdict import Diagnosis, say_share, say_weight
 from stablenet.pages import (
     WIDTH,
     Drawing,
+    Picture,
     Scale,
     choose_ticks,
     draw_weight_histogram,
-    encode_image,
+    make_picture,
     render,
     shorten,
     write_text,
 )
 
-MOST_CLASSES = 24
-_ROW = 24
-_NAMES, _FIGURES = 104, 46  # room for names and for figures
+MOST_CLASSES = 24  # of the chart
+_ROW = 30
+_NAMES, _FIGURES = 104, 92  # room for names and for figures
 _LETTERS = 14  # of a name
 
 
-def order_classes(diagnosis: Diagnosis) -> list[int]:
-    """Positions of the classes, best predicted first."""
-    found = diagnosis.border or diagnosis.whole
-    return sorted(range(len(diagnosis.classes)), key=lambda k: -found.classes[k])[:MOST_CLASSES]
-
-
 def draw_classes(diagnosis: Diagnosis) -> str:
-    """For every class how well the features predict it, and how well they predict permuted labels."""
-    order = order_classes(diagnosis)
+    """For every class how well the features predict it, and permuted labels; each bar has its figure."""
+    order = order_classes(diagnosis)[:MOST_CLASSES]
     parts = [("whole", diagnosis.whole), *([("border", diagnosis.border)] if diagnosis.border else [])]
     most = max(max(found.raw) for _, found in parts)
     drawing = Drawing(WIDTH, len(order) * _ROW + 40, "How well the features predict every class")
@@ -46,14 +44,16 @@ def draw_classes(diagnosis: Diagnosis) -> str:
     for tick in choose_ticks(0, across.high):
         drawing.line(across(tick), 0, across(tick), bottom, "grid")
         drawing.text(across(tick), bottom + 14, f"{100 * tick:.0f} %", "tick", "middle")
-    height = (_ROW - 8) / len(parts)
+    height = (_ROW - 6) / len(parts)
     for row, k in enumerate(order):
         top = row * _ROW + 4
-        drawing.text(0, top + 12, shorten(diagnosis.classes[k], _LETTERS), "name")
+        drawing.text(0, top + _ROW / 2, shorten(diagnosis.classes[k], _LETTERS), "name")
         for place, (style, found) in enumerate(parts):
-            drawing.bar(_NAMES, top + place * height, across(found.raw[k]) - _NAMES, height - 1, style)
-            drawing.line(*_tick(across(found.permuted), top + place * height, height), "permuted")
-        drawing.text(WIDTH, top + 12, f"{100 * parts[-1][1].raw[k]:.0f} %", "figure", "end")
+            y = top + place * height
+            drawing.bar(_NAMES, y, across(found.raw[k]) - _NAMES, height - 1, style)
+            drawing.line(*_tick(across(found.permuted), y, height), "permuted")
+            label = style if diagnosis.border else "columns"
+            drawing.text(WIDTH - _FIGURES + 8, y + height / 2 + 3, f"{label} {100 * found.raw[k]:.0f} %", "tick")
     drawing.text((_NAMES + WIDTH - _FIGURES) / 2, bottom + 32, "share of the label that is predicted", "tick", "middle")
     return drawing.render()
 
@@ -83,35 +83,38 @@ def draw_trades(diagnosis: Diagnosis) -> str:
     return drawing.render()
 
 
-CLASSES_SHOWN = 10
-CARRIERS = 7  # samples shown of a class, on each side
-EXTREMES = 24
+CLASSES_SHOWN = 12
+PICTURES = 5  # of a class, on each side
+ROWS = 5  # of a table in their place
+EXTREMES = 10
 EXTREME_ROWS = 12  # of a table, which take a line each
 CONTEXTS_SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Sample:
-    """picture: a data URI, or "" for a row of a table.   text: a row's own, or the label.   weight: as ×1.3."""
+class Shown:
+    """Samples of one side, as pictures or, of a table, as (weight, text)."""
 
-    picture: str
-    text: str
-    weight: str
+    side: Side
+    pictures: Sequence[Picture]
+    lines: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Carriers:
-    """A class with the samples that look most and least like it."""
+class ShownClass:
+    """A class with its usual samples and its exceptions."""
 
-    name: str
-    share: float
-    p_value: float
-    typical: list[Sample]
-    contrary: list[Sample]
+    row: ClassRow
+    sides: tuple[Shown, Shown]
 
 
-def write_page(diagnosis: Diagnosis, path: Path, command: str = "", seconds: float = 0.0) -> None:
-    """Render the page into `path`; pictures are inside it, nothing is loaded from elsewhere."""
+def write_page(
+    diagnosis: Diagnosis, path: Path, command: str = "", seconds: float = 0.0, asked: Asked | None = None
+) -> None:
+    """Render the page into `path`; pictures are inside it, nothing is loaded from elsewhere.
+
+    asked: what was diagnosed, for the commands at the end; None: there are none.
+    """
     from markupsafe import Markup
 
     drawn = {
@@ -119,16 +122,21 @@ def write_page(diagnosis: Diagnosis, path: Path, command: str = "", seconds: flo
         "trades": Markup(draw_trades(diagnosis)),
         "weights": Markup(draw_weight_histogram({"weights": diagnosis.weights.tolist()})),
     }
-    count = EXTREMES if diagnosis.thumbnails is not None else EXTREME_ROWS
+    rows = [describe_class(diagnosis, k) for k in order_classes(diagnosis)]
     order = diagnosis.weights.argsort(descending=True, stable=True)
     values: dict[str, Any] = {
         "d": diagnosis,
+        "lead": write_lead(diagnosis),
         "charts": drawn,
         "full": diagnosis.trades[-1],
-        "carriers": [gather_class(diagnosis, k) for k in order_classes(diagnosis)[:CLASSES_SHOWN]],
-        "raised": [show_sample(diagnosis, i) for i in order[:count].tolist()],
-        "lowered": [show_sample(diagnosis, i) for i in order.flip(0)[:count].tolist()],
+        "rows": rows,
+        "classes": [ShownClass(row, _show_sides(diagnosis, row)) for row in rows[:CLASSES_SHOWN]],
+        "raised": _show(diagnosis, order, EXTREMES, EXTREME_ROWS),
+        "lowered": _show(diagnosis, order.flip(0), EXTREMES, EXTREME_ROWS),
         "contexts_shown": CONTEXTS_SHOWN,
+        "most_classes": MOST_CLASSES,
+        "steps": suggest_steps(asked, diagnosis.verdict.level) if asked else [],
+        "asked": asked,
         "version": __version__,
         "command": command,
         "seconds": seconds,
@@ -138,26 +146,53 @@ def write_page(diagnosis: Diagnosis, path: Path, command: str = "", seconds: flo
     write_text(path, render("diagnose/page.html.jinja", values, filters))
 
 
-def gather_class(diagnosis: Diagnosis, k: int) -> Carriers:
-    """The samples of class k whose features fit it best, and those that fit it least."""
-    found = diagnosis.whole
-    own = (diagnosis.y == k).nonzero().squeeze(1)
-    order = own[found.scores[own, k].argsort(descending=True, stable=True)]
-    count = min(CARRIERS, len(order) // 2)
-    best, least = order[:count], order.flip(0)[:count]
-    return Carriers(
-        diagnosis.classes[k], found.classes[k], found.class_p[k], *(_show_all(diagnosis, s) for s in (best, least))
+def write_lead(diagnosis: Diagnosis) -> str:
+    """What was found, in two sentences of words and shares."""
+    border, context = diagnosis.border, diagnosis.context
+    if border is None:
+        said = f"All columns together predict {say_share(diagnosis.whole.share)} of the label."
+    else:
+        said = f"The border of an image, where the object rarely is, predicts {say_share(border.share)} of its label"
+        said += f"; the whole image {say_share(diagnosis.whole.share)}."
+    if context is None or not context.minority > 0:
+        return said
+    weight = "" if diagnosis.trades[-1].is_even else f" and {say_weight(context.minority, context.minority_weight)}"
+    return f"{said} {say_share(context.minority)} of the samples lie outside their class's usual context{weight}."
+
+
+def _show_sides(diagnosis: Diagnosis, row: ClassRow) -> tuple[Shown, Shown]:
+    usual, exceptions = (
+        Shown(side, *_show(diagnosis, side.positions, PICTURES, ROWS)) for side in (row.usual, row.exceptions)
     )
+    return usual, exceptions
 
 
-def _show_all(diagnosis: Diagnosis, positions: Tensor) -> list[Sample]:
-    return [show_sample(diagnosis, position) for position in positions.tolist()]
+def _show(
+    diagnosis: Diagnosis, positions: Tensor, pictures: int, lines: int
+) -> tuple[list[Picture], list[tuple[str, str]]]:
+    """The first of some samples: pictures of images, lines of a table."""
+    if diagnosis.show is None:
+        return [], [show_line(diagnosis, position) for position in positions[:lines].tolist()]
+    return [show_picture(diagnosis, position) for position in positions[:pictures].tolist()], []
 
 
-def show_sample(diagnosis: Diagnosis, position: int) -> Sample:
-    """One sample with its weight."""
+def show_picture(diagnosis: Diagnosis, position: int) -> Picture:
+    """One image with its weight; its context and its name where it is enlarged."""
+    assert diagnosis.show is not None
+    image = torch.from_numpy(diagnosis.show(position).copy())
+    label, context = diagnosis.classes[int(diagnosis.y[position])], diagnosis.context
+    where = f"{label} in {context.names[int(context.where[position])]}" if context else label
+    return make_picture(image, f"{where}, {diagnosis.ids[position]}", write_weight(diagnosis, position))
+
+
+def show_line(diagnosis: Diagnosis, position: int) -> tuple[str, str]:
+    """One row of a table: its weight, and its label with its first columns."""
     label = diagnosis.classes[int(diagnosis.y[position])]
-    weight = f"×{float(diagnosis.weights[position]):.2g}"
-    if diagnosis.thumbnails is None:
-        return Sample("", f"{label}: {diagnosis.rows[position]}", weight)
-    return Sample(encode_image(diagnosis.thumbnails[position].to(torch.uint8)), label, weight)
+    return write_weight(diagnosis, position), f"{label}: {diagnosis.rows[position]}"
+
+
+def write_weight(diagnosis: Diagnosis, position: int) -> str:
+    """A weight as ×1.3; where all are even, the context score."""
+    if diagnosis.trades[-1].is_even:
+        return f"{float(diagnosis.scores[position]):+.2f}".replace("-", "−")
+    return f"×{float(diagnosis.weights[position]):.2g}"

@@ -29,7 +29,7 @@ class Explained:
 
     share, classes: less what permuted labels give on average.   raw: (C,) as measured.   permuted: its mean under
     permuted labels, the same for all classes.   p_value, class_p: by permutation, see `largest_p_values`.
-    scores: (n, C) how much each sample looks like each class.
+    scores: (n, C) what the features add to the chance of each class: a linear fit of it less its share, in −1 … 1.
     """
 
     share: float
@@ -64,7 +64,7 @@ def measure_explained(features: Tensor, columns: Tensor, seed: int = 0) -> Expla
         class_p=tuple(class_p.tolist()),
         raw=tuple(raw[0].tolist()),
         permuted=permuted,
-        scores=(white @ (white.T @ (centred / size.sqrt()))).float(),
+        scores=(white @ (white.T @ centred)).float(),
     )
 
 
@@ -112,8 +112,10 @@ class ContextFindings:
     v_before, v_after: Cramér's V of context and label, corrected for chance, without and with the weights.
     p_value: of V without weights, by permutation.
     minority: share of samples whose context is not the most frequent one of their class.
+    minority_weight: their share of all weight.
     weight_minority, weight_majority: their mean weights relative to the mean of their class; NaN for none.
     before, after: (contexts, classes) each class's shares of the contexts, without and with the weights.
+    where: (n,) each sample's position in names.   off: (n,) bool, whether it lies outside its class's main context.
     """
 
     names: tuple[str, ...]
@@ -126,6 +128,9 @@ class ContextFindings:
     weight_majority: float
     before: NDArray[np.float64]
     after: NDArray[np.float64]
+    where: Tensor
+    off: Tensor
+    minority_weight: float
 
 
 def study_context(
@@ -148,6 +153,9 @@ def study_context(
         weight_majority=float(relative[~off].mean()),
         before=(before / before.sum(0)).numpy(),
         after=(after / after.sum(0)).numpy(),
+        where=where.argmax(1),
+        off=off,
+        minority_weight=float(weights[off].sum() / weights.sum()),
     )
 
 
@@ -174,6 +182,11 @@ def permute(where: Tensor, what: Tensor, seed: int = 0) -> float:
     a, b = (ColumnFeatures((t - t.mean(0)).unsqueeze(1), float(len(t)), weighted=False) for t in (where, what))
     generator = torch.Generator().manual_seed(seed)
     return float(permutation_p_values(squared_norms(a.x, b.x), a, b, PERMUTATIONS, generator))
+
+
+def read_own(scores: Tensor, y: Tensor) -> Tensor:
+    """Each sample's score of its own class (n,).   scores: (n, C).   y: (n,) int64."""
+    return scores.gather(1, y[:, None]).squeeze(1)
 
 
 STRENGTHS = PLACES[1:]  # where the weights are looked at on their way from ones

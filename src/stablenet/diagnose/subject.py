@@ -40,6 +40,8 @@ class Subject:
 
     y: (n,) int64, into classes.   context: (n,) int64, into contexts, or None.
     load: a position in 0 … n−1 and a side s to an image (s, s, 3).   side: of the images, where it is one for all.
+    show: a position to the image (H, W, 3) in its own proportions.
+    ids, paths: (n,) names of the images and of their files; a path is "" where the pixels lie in no file of their own.
     weights: (n,) that a run trained with, None where there are none.   dependence: before and after these weights, by
         the run's records.   weights_note: where the weights come from, or why there are none.
     """
@@ -50,6 +52,9 @@ class Subject:
     y: NDArray[np.int64]
     context: NDArray[np.int64] | None
     load: Callable[[int, int], Picture]
+    show: Callable[[int], Picture]
+    ids: NDArray[np.object_]
+    paths: NDArray[np.object_]
     side: int | None = None
     notes: tuple[str, ...] = ()
     weights: NDArray[np.float32] | None = None
@@ -63,13 +68,16 @@ class Subject:
         """The images at these positions alone."""
         context = None if self.context is None else self.context[positions]
         weights = None if self.weights is None else self.weights[positions]
-        load = self.load
+        load, show = self.load, self.show
         return replace(
             self,
             y=self.y[positions],
             context=context,
             weights=weights,
             load=lambda position, side: load(int(positions[position]), side),
+            show=lambda position: show(int(positions[position])),
+            ids=self.ids[positions],
+            paths=self.paths[positions],
             notes=(*self.notes, *notes),
         )
 
@@ -138,6 +146,9 @@ def from_table(table: ImageList, named: bool) -> Subject:
         y=np.array(table.rows["label"], np.int64),
         context=np.array(table.rows["domain"], np.int64) if known else None,
         load=lambda position, side: decode(table.open_bytes(paths[position]), (side, side)),
+        show=lambda position: decode(table.open_bytes(paths[position])),
+        ids=np.array(table.rows["id"], object),
+        paths=np.array([str(table.root / path) for path in paths], object),
         notes=table.notes,
     )
 
@@ -145,8 +156,11 @@ def from_table(table: ImageList, named: bool) -> Subject:
 def _from_samples(samples: PartSamples, manifest: Manifest, name: str) -> Subject:
     known = len(samples.domain.unique()) > 1
 
+    def show(position: int) -> Picture:
+        return samples.pixels.read(samples.row[position : position + 1])[0].numpy()
+
     def load(position: int, side: int) -> Picture:
-        image = samples.pixels.read(samples.row[position : position + 1])[0].numpy()
+        image = show(position)
         if image.shape[:2] == (side, side):
             return image
         return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
@@ -158,6 +172,9 @@ def _from_samples(samples: PartSamples, manifest: Manifest, name: str) -> Subjec
         y=samples.y.numpy(),
         context=samples.domain.numpy() if known else None,
         load=load,
+        show=show,
+        ids=np.array([samples.pixels.ids[row] for row in samples.row.tolist()], object),
+        paths=np.full(len(samples), "", object),
         side=samples.pixels.read(torch.zeros(1, dtype=torch.int64)).shape[1],
         notes=manifest.notes,
     )
@@ -217,7 +234,6 @@ def _contexts(rows: pd.DataFrame, context: str | None) -> Sequence[str]:
 Extract = Callable[[Tensor], tuple[Tensor, Tensor]]
 Progress = Callable[[int, int], None]
 IMAGES_AT_ONCE = 64
-THUMBNAIL = 64
 FEWEST_OF_CLASS = 10  # below that no share of a class can be measured
 FEWEST = 50  # images, or rows of a table
 MOST_UNREADABLE = 0.1
@@ -225,12 +241,11 @@ MOST_UNREADABLE = 0.1
 
 @dataclass(frozen=True)
 class Collected:
-    """subject: the images that could be read.   whole, border: (n, m) features.   thumbnails: (n, t, t, 3) uint8."""
+    """subject: the images that could be read.   whole, border: (n, m) features."""
 
     subject: Subject
     whole: Tensor
     border: Tensor
-    thumbnails: Tensor
 
 
 def choose_images(subject: Subject, limit: int, seed: int) -> Subject:
@@ -253,7 +268,7 @@ def choose_images(subject: Subject, limit: int, seed: int) -> Subject:
 
 def extract_features(subject: Subject, extract: Extract, side: int, progress: Progress | None = None) -> Collected:
     """Read every image once, with all cores.   side: what `extract` is to see, (b, side, side, 3)."""
-    wholes, borders, thumbnails, read = [], [], [], []
+    wholes, borders, read = [], [], []
     for start, pictures in _read_batches(subject, side):
         good = [number for number, picture in enumerate(pictures) if picture is not None]
         read += [start + number for number in good]
@@ -262,11 +277,10 @@ def extract_features(subject: Subject, extract: Extract, side: int, progress: Pr
             whole, border = extract(pixels)
             wholes.append(whole)
             borders.append(border)
-            thumbnails.append(_shrink(pixels))
         if progress is not None:
             progress(start + len(pictures), len(subject))
     subject = _keep_readable(subject, np.array(read, dtype=np.int64))
-    return Collected(subject, torch.cat(wholes), torch.cat(borders), torch.cat(thumbnails))
+    return Collected(subject, torch.cat(wholes), torch.cat(borders))
 
 
 def _read_batches(subject: Subject, side: int) -> Iterator[tuple[int, list[Picture | None]]]:
@@ -288,11 +302,3 @@ def _keep_readable(subject: Subject, read: np.ndarray[tuple[int], np.dtype[np.in
     if lost > MOST_UNREADABLE * len(subject):
         raise UserError(f"{lost} of {len(subject)} images of {subject.name} cannot be read: look at the files first")
     return subject.take(read, f"{lost} images could not be read") if lost else subject
-
-
-def _shrink(pixels: Tensor) -> Tensor:
-    side = pixels.shape[1]
-    if side <= THUMBNAIL:
-        return pixels
-    maps = torch.nn.functional.interpolate(pixels.permute(0, 3, 1, 2).float(), (THUMBNAIL, THUMBNAIL), mode="area")
-    return maps.permute(0, 2, 3, 1).round().to(torch.uint8)

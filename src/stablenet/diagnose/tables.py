@@ -21,6 +21,7 @@ from stablenet.diagnose.measure import (
     effective_share,
     measure_explained,
     one_hot,
+    read_own,
     share_left,
     study_context,
 )
@@ -76,16 +77,19 @@ def _diagnose(
     columns = _test_columns(numbers, encoding, y, choices.seed)
     pairs, count = _test_pairs(numbers, encoding, choices.seed)
     context = _study(frame, choices, y, design, weights)
+    whole = measure_explained(torch.from_numpy(design), one_hot(y))
     return Diagnosis(
         name=name,
         classes=classes,
         y=y,
         features=f"the {x.shape[1]} columns of the table",
-        whole=measure_explained(torch.from_numpy(design), one_hot(y)),
+        whole=whole,
         trades=tuple(trades),
         weights=weights,
         weights_from=WEIGHTS_FROM,
         context=context,
+        scores=read_own(whole.scores, y),
+        ids=tuple(str(name) for name in frame.index),
         columns=tuple(columns),
         pairs=tuple(pairs),
         rows=tuple(_describe_rows(x)),

@@ -9,9 +9,12 @@ features: digits on backgrounds drawn at random 0.07–0.08; with a dominant bac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stablenet.diagnose.measure import ContextFindings, Explained, Trade
@@ -152,7 +155,9 @@ def _say_border(whole: Explained, border: Explained, amount: str) -> str:
 
 
 def say_share(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    """In percent; a digit more where the share would look like none, or like all."""
+    digits = 1 if 0 < share < 0.005 or 0.995 < share < 1 else 0
+    return f"{100 * share:.{digits}f} %"
 
 
 def say_trade(trade: Trade, least: float) -> str:
@@ -165,13 +170,19 @@ def say_trade(trade: Trade, least: float) -> str:
 
 
 def say_context(context: ContextFindings) -> str:
-    tied = "is associated with the label" if is_tied(context) else "is hardly associated with the label"
-    said = f"The named context {tied} (Cramér's V {context.v_before:.2f}, p = {context.p_value:.3f})"
+    """Shares of samples and of weight, in words; how strong the association is stands on the page, in figures."""
+    tied = f"The label {'follows' if is_tied(context) else 'hardly follows'} the context you named"
     if not context.minority > 0:
-        return f"{said}; no sample lies outside its class's main context."
-    outside = f"samples outside their class's main context ({say_share(context.minority)})"
-    means = f"{context.weight_minority:.2f}, the others of {context.weight_majority:.2f}"
-    return f"{said}, {context.v_after:.2f} under the weights; {outside} have a mean weight of {means}."
+        return f"{tied}: no sample lies outside its class's main context."
+    said = f"{tied}: {say_share(1 - context.minority)} of the samples lie in their class's main context"
+    return f"{said}; the other {say_share(context.minority)} {say_weight(context.minority, context.minority_weight)}."
+
+
+def say_weight(share: float, weight: float) -> str:
+    """What some samples weigh, in words, beside their share of all."""
+    if abs(weight - share) < 0.005:
+        return "weigh as much as they are many"
+    return f"carry {say_share(weight)} of the weight"
 
 
 def judge_table(
@@ -235,7 +246,8 @@ class Diagnosis:
     """name: of the data.   classes: that occur, in the order of `whole`.   y: (n,) positions in classes.
     features: in words.   whole: what the features predict of the label; for images also border.
     trades: weak to strong.   weights: (n,) at full strength.   weights_from: where they come from, in words.
-    thumbnails: (n, t, t, 3), images only.
+    scores: (n,) the context score: how much the features speak for a sample's own label; negative against it.
+    ids, paths: names of the samples and of their files.   show: position to image (H, W, 3) uint8; images only.
     columns, pairs: tables only, strongest first.   notes: what the reader must know.
     """
 
@@ -248,10 +260,13 @@ class Diagnosis:
     weights: Tensor
     weights_from: str
     verdict: Verdict
+    scores: Tensor
+    ids: tuple[str, ...] = field(repr=False)
+    paths: tuple[str, ...] = field(default=(), repr=False)
+    show: Callable[[int], NDArray[np.uint8]] | None = None
     border: Explained | None = None
     bars: Bars = HAND_MADE
     context: ContextFindings | None = None
-    thumbnails: Tensor | None = None
     columns: tuple[ColumnFinding, ...] = ()
     pairs: tuple[Pair, ...] = ()
     rows: tuple[str, ...] = field(default=(), repr=False)  # tables: a short text for every row

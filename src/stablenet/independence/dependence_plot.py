@@ -60,7 +60,7 @@ def plot_dependence(
     )
     import_extra("matplotlib", "plots", "a picture of dependence")
     labels = _read_names(names, features, len(results[0].statistic))
-    rows = _arrange(results[0], order)
+    rows = arrange_features(results[0].strength, order)
     panels = _prepare_axes(ax, len(results))
     top = max(_LEAST_RANGE, *(float(_off_diagonal(r).nan_to_num().max()) for r in results))
     titles = ["all rows equal", "weighted"] if weights is not None else [""]
@@ -110,9 +110,15 @@ def _prepare_axes(ax: Axes | Sequence[Axes] | None, count: int) -> list[Axes]:
     return panels
 
 
-def _arrange(result: IndependenceResult, order: str) -> list[int]:
-    """The features' positions along both sides of the map."""
-    m = len(result.statistic)
+def measure_twice(features: Columns, weights: Columns, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Strengths (m, m) of all pairs as `plot_dependence` draws them, without and with weights; NaN: the diagonal."""
+    before, after = _test_twice(features, weights, generator)
+    return _off_diagonal(before), _off_diagonal(after)
+
+
+def arrange_features(strength: torch.Tensor, order: str) -> list[int]:
+    """The features' positions along both sides of a map of strengths (m, m): "given" or "clustered"."""
+    m = len(strength)
     if order == "given":
         return list(range(m))
     if order != "clustered":
@@ -120,7 +126,7 @@ def _arrange(result: IndependenceResult, order: str) -> list[int]:
     from scipy.cluster.hierarchy import leaves_list, linkage
 
     row, column = torch.triu_indices(m, m, offset=1)
-    distance = 1 - result.strength.cpu()[row, column].numpy()
+    distance = 1 - strength.cpu()[row, column].numpy()
     return [int(i) for i in leaves_list(linkage(distance, "average", optimal_ordering=True))]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ MOST_LABELS = 7  # powers of two that fit side by side
 FEW = 20  # epochs up to which points are marked one by one
 
 Curve: TypeAlias = list[tuple[int, float]]  # epoch from 1, percent
+NameValue: TypeAlias = Callable[[float], str]
 
 
 def draw_percent_grid(drawing: Drawing, up: Scale) -> None:
@@ -109,6 +110,60 @@ def name_power(power: int) -> str:
     """A weight of 2^power as a label: ×4, ×1/4."""
     label = f"×{2**power}" if power >= 0 else f"×1/{2**-power}"
     return f"≤ {label}" if power == LOWEST else label
+
+
+_NAMES, _GAP, _TOP = 122, 14, 22  # pixels: for the rows' names, between maps, above them
+_MAP_ROW = 16  # height of a row
+_LETTERS = 19  # of a row's name
+_SHADES = 10  # steps of the colour, styles h0 … h9 of the pages
+
+
+def draw_maps(
+    maps: Mapping[str, Sequence[Sequence[float]]], rows: Sequence[str], title: str, below: str, name: NameValue
+) -> str:
+    """Maps beside each other in the same colours; a NaN stays blank.
+
+    maps: by heading, each with a row of values per name in `rows`.   below: what lies across, in words.
+    name: how the ends of the colours are written.
+    """
+    values = [value for cells in maps.values() for row in cells for value in row if not math.isnan(value)]
+    scale = Scale(min(values), max(*values, min(values) + 1e-6), 0, _SHADES)
+    height, wide = _MAP_ROW * len(rows), (WIDTH - _NAMES) / len(maps) - _GAP
+    drawing = Drawing(WIDTH, _TOP + height + 46, title)
+    for number, row in enumerate(rows):
+        drawing.text(_NAMES - 8, _TOP + number * _MAP_ROW + 12, shorten(row, _LETTERS), "tick", "end")
+    for number, (heading, cells) in enumerate(maps.items()):
+        left = _NAMES + number * (wide + _GAP)
+        drawing.text(left, 12, heading, "heading")
+        _draw_map(drawing, cells, left, wide, scale)
+    drawing.text(WIDTH - _GAP, _TOP + height + 14, below, "tick", "end")
+    _draw_key(drawing, _TOP + height + 30, name(scale.low), name(scale.high))
+    return drawing.render()
+
+
+def _draw_map(drawing: Drawing, cells: Sequence[Sequence[float]], left: float, wide: float, scale: Scale) -> None:
+    for i, row in enumerate(cells):
+        for k, value in enumerate(row):
+            if not math.isnan(value):
+                x = left + k * wide / len(row)
+                drawing.cell(x, _TOP + i * _MAP_ROW, wide / len(row), _MAP_ROW, f"h{_shade(scale, value)}")
+
+
+def _shade(scale: Scale, value: float) -> int:
+    return min(int(scale(value)), _SHADES - 1)
+
+
+def _draw_key(drawing: Drawing, y: float, low: str, high: str) -> None:
+    start, wide = _NAMES + 40, 12
+    for shade in range(_SHADES):
+        drawing.cell(start + shade * wide, y, wide, 8, f"h{shade}")
+    drawing.text(start - 6, y + 8, low, "tick", "end")
+    drawing.text(start + _SHADES * wide + 6, y + 8, high, "tick")
+
+
+def choose_shade(value: float, low: float, high: float) -> str:
+    """The style t0 … t9 of a table's cell that holds a value between low and high."""
+    return f"t{max(_shade(Scale(low, high, 0, _SHADES), value), 0)}"
 
 
 def shorten(name: str, letters: int) -> str:

@@ -18,7 +18,9 @@ class Scale:
     stop: float
 
     def __call__(self, value: float) -> float:
-        return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
+        """Data without a range lie in the middle."""
+        share = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+        return self.start + share * (self.stop - self.start)
 
 
 @dataclass
@@ -63,8 +65,12 @@ class Drawing:
 
 
 def choose_ticks(low: float, high: float) -> list[float]:
-    """Round values, four to seven of them."""
+    """Round values, four to seven of them; one value alone where there is no range."""
     span = high - low
+    if not math.isfinite(span):
+        raise ValueError(f"a chart's range must be finite, got {low} to {high}")
+    if span <= 1e-12 * max(abs(low), abs(high), 1e-300):  # less than the digits of a float can divide
+        return [low]
     power = 10.0 ** math.floor(math.log10(span))
     step = next(step * power for step in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if span / (step * power) <= 6.0001)
     first = math.ceil(low / step - 1e-9)

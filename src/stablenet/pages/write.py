@@ -1,27 +1,29 @@
-"""From a template and values to a page in one file: nothing on it is loaded from elsewhere."""
+"""From a template and values to a page in one file: nothing on it is loaded from elsewhere.
+
+Every page carries a content security policy. It allows the style and the scripts of this package by their hashes, and
+pictures that are embedded; a script or a style that came in with a name from the data is not among them.
+"""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
 from importlib.resources import files
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from torch import Tensor
-
-_PIXELATED = 64  # sides up to this are kept to the pixel
-_LARGEST = 192  # pixels: twice what a page shows, for fine screens
 Filters = Mapping[str, Callable[..., Any]]
 MINUS = "−"
+STYLE, SCRIPT = "pages/base.css", "pages/page.js"
 
 
-def render(template: str, values: Mapping[str, Any], filters: Filters | None = None) -> str:
+def render(
+    template: str, values: Mapping[str, Any], filters: Filters | None = None, scripts: Sequence[str] = ()
+) -> str:
     """A template, by its path in this package, filled; a name without a value is an error.
 
-    `base_style` is the pages' common style.
+    scripts: files of this package that the page runs beside the common one.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -34,43 +36,55 @@ def render(template: str, values: Mapping[str, Any], filters: Filters | None = N
         lstrip_blocks=True,
     )
     environment.filters.update(filters or {})
-    environment.globals["base_style"] = Markup(read_text("pages/base.css"))
+    texts = [read_text(name) for name in (SCRIPT, *scripts)]
+    environment.globals |= {
+        "policy": write_policy(texts),
+        "style": Markup(read_text(STYLE)),
+        "scripts": [Markup(text) for text in texts],
+    }
     return environment.get_template(template).render(**values)
 
 
+def write_policy(scripts: Sequence[str], connect: str = "'none'") -> str:
+    """The content security policy of a page with the common style and these scripts.
+
+    connect: the places a script may ask, for a page that is served.
+    """
+    run, look = " ".join(_hash(text) for text in scripts), _hash(read_text(STYLE))
+    return (
+        f"default-src 'none'; img-src data:; style-src {look}; script-src {run}; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def add_script(page: str, scripts: Sequence[str], more: str) -> str:
+    """A finished page with one more script, which may ask the page's own server.   scripts: files it was rendered with.
+
+    Without `more` in its policy the browser would refuse it.
+    """
+    texts = [read_text(name) for name in (SCRIPT, *scripts)]
+    page = page.replace(_escape(write_policy(texts)), _escape(write_policy([*texts, more], "'self'")), 1)
+    head, _, tail = page.rpartition("</body>")
+    return f"{head}<script>{more}</script>\n</body>{tail}"
+
+
+def _escape(text: str) -> str:
+    from markupsafe import escape
+
+    return str(escape(text))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}'"
+
+
+@cache
 def read_text(name: str) -> str:
     """A file that lies in this package."""
     return files("stablenet").joinpath(name).read_text("utf-8")
 
 
 def write_points(value: float) -> str:
-    """A difference in points with its sign: +1.3 or −0.4."""
-    return f"{value:+.1f}".replace("-", MINUS)
-
-
-def encode_image(image: Tensor) -> str:
-    """(H, W, 3) uint8 as a data URI: small ones as they are, large ones shrunk, as photographs."""
-    from PIL import Image
-
-    buffer = BytesIO()
-    picture = Image.fromarray(image.numpy())
-    if max(picture.size) <= _PIXELATED:
-        picture.save(buffer, "PNG", optimize=True)
-        return _encode(buffer)
-    picture.thumbnail((_LARGEST, _LARGEST))
-    picture.save(buffer, "JPEG", quality=85, optimize=True)
-    return _encode(buffer, "jpeg")
-
-
-def encode_figure(figure: Figure) -> str:
-    """A figure of matplotlib as a data URI with a PNG; it is closed."""
-    from matplotlib import pyplot as plt
-
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=144)
-    plt.close(figure)
-    return _encode(buffer)
-
-
-def _encode(buffer: BytesIO, kind: str = "png") -> str:
-    return f"data:image/{kind};base64,{b64encode(buffer.getvalue()).decode('ascii')}"
+    """A difference in points with its sign: +1.3 or −0.4; 0.0 has none."""
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", MINUS)

@@ -5,7 +5,6 @@ Every row of a table has a style of its own, the same in all charts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,16 +23,17 @@ from stablenet.pages import (
     Scale,
     choose_ticks,
     draw_histogram,
+    draw_maps,
     draw_percent_grid,
-    shorten,
     write_points,
 )
 from stablenet.pages.plots import LEFT, RIGHT
 from stablenet.report.gather import shown_rows, write_share
 
 PALETTE = 8  # styles k0 … k7 of the page, for rows that have none of their own
-_LEFT, _RIGHT, _ROW = 120, 92, 32
-_NAME = 17  # letters of a line that fit left of a row
+_LEFT, _RIGHT, _ROW = 150, 104, 32
+_NAME, _LINE = 21, 14  # letters of a line that fit left of a row, and the height of one
+_MOST_LINES = 3
 _OWN = {"erm": "erm", "stablenet": "stablenet"}
 
 
@@ -55,14 +55,19 @@ def draw_paired(result: BenchResult, column: TableColumn, styles: Mapping[str, s
     if not pairs:
         return None
     low, high = _find_range([cell for _, cell in pairs])
-    drawing = Drawing(WIDTH, len(pairs) * _ROW + 34, f"Difference to the reference, {column.title}")
-    scale, bottom = Scale(low, high, _LEFT + 6, WIDTH - _RIGHT), len(pairs) * _ROW + 8
+    names = [wrap(row.title, _NAME, max_lines=_MOST_LINES, placeholder="…") or [row.id] for row, _ in pairs]
+    height = max(_ROW, max(map(len, names)) * _LINE + 8)
+    drawing = Drawing(WIDTH, len(pairs) * height + 34, f"Difference to the reference, {column.title}")
+    scale, bottom = Scale(low, high, _LEFT + 6, WIDTH - _RIGHT), len(pairs) * height + 8
     for tick in choose_ticks(low, high):
         drawing.line(scale(tick), 4, scale(tick), bottom, "grid")
         drawing.text(scale(tick), bottom + 15, _write_tick(tick), "tick", "middle")
     drawing.line(scale(0), 0, scale(0), bottom, "mark")
     for number, (row, cell) in enumerate(pairs):
-        _draw_difference(drawing, scale, row, cell, styles[row.id], number * _ROW + 20)
+        y = number * height + 4 + height / 2
+        for line, text in enumerate(names[number]):
+            drawing.text(0, y + 4 + (line - (len(names[number]) - 1) / 2) * _LINE, text, "name")
+        _draw_difference(drawing, scale, cell, styles[row.id], y)
     return drawing.render()
 
 
@@ -76,7 +81,7 @@ def _find_range(cells: Sequence[ResultCell]) -> tuple[float, float]:
     return min(seen) - 0.05 * reach, max(seen) + 0.05 * reach
 
 
-def _draw_difference(drawing: Drawing, scale: Scale, row: Row, cell: ResultCell, style: str, y: float) -> None:
+def _draw_difference(drawing: Drawing, scale: Scale, cell: ResultCell, style: str, y: float) -> None:
     versus = cell.versus
     assert versus is not None
     if versus.low is not None and versus.high is not None:
@@ -88,9 +93,6 @@ def _draw_difference(drawing: Drawing, scale: Scale, row: Row, cell: ResultCell,
     for seed, value in zip(versus.seeds, versus.differences, strict=True):
         drawing.dot(scale(value), y, 2.6, f"seed {style}", f"seed {seed}: {write_points(value)}")
     drawing.dot(scale(versus.mean), y, 5, f"dot {style}", f"mean {write_points(versus.mean)}")
-    name = wrap(row.title, _NAME, max_lines=2, placeholder="…")
-    for line, below in zip(name, (4,) if len(name) == 1 else (-3, 11), strict=True):
-        drawing.text(0, y + below, line, "name")
     seeds = f"{versus.seeds_won} of {len(versus.seeds)} ahead"
     drawing.text(WIDTH, y - 3, f"{write_points(versus.mean)} points", "figure", "end")
     drawing.text(WIDTH, y + 11, seeds, "tick", "end")
@@ -210,12 +212,6 @@ def _read_part(epochs: list[dict[str, Any]], part: str) -> Curve:
     return [(epoch, 100 * share) for epoch, share in pairs if share is not None]
 
 
-_NAMES, _GAP, _TOP = 84, 14, 22  # pixels: for the domains' names, between maps, above them
-_MAP_ROW = 16  # height of a domain
-_LETTERS = 13  # of a domain's name
-_SHADES = 10  # steps of the colour, styles h0 … h9 of the page
-
-
 def draw_offsets(offsets: Sequence[float]) -> str:
     """Share of the samples by offset of their own class."""
     low, high = min(*offsets, 0.0), max(*offsets, 0.0)
@@ -227,40 +223,12 @@ def draw_offsets(offsets: Sequence[float]) -> str:
 
 
 def draw_groups(maps: Mapping[str, pd.DataFrame], name: Callable[[float], str]) -> str:
-    """Maps beside each other in the same colours, domains down and classes across; groups without samples stay blank.
+    """Maps of domains (down) and classes (across); groups without samples stay blank.
 
     maps: by title, each with a row per domain and a column per class, NaN where there is none.
     name: how the ends of the colours are written.
     """
-    frames = list(maps.values())
-    values = [value for frame in frames for value in frame.to_numpy().ravel().tolist() if not math.isnan(value)]
-    scale = Scale(min(values), max(*values, min(values) + 1e-6), 0, _SHADES)
-    rows = frames[0].index.tolist()
-    height, wide = _MAP_ROW * len(rows), (WIDTH - _NAMES) / len(frames) - _GAP
-    drawing = Drawing(WIDTH, _TOP + height + 36, "Groups of domain and class")
-    for number, row in enumerate(rows):
-        drawing.text(_NAMES - 8, _TOP + number * _MAP_ROW + 12, shorten(str(row), _LETTERS), "tick", "end")
-    for number, (title, frame) in enumerate(maps.items()):
-        left = _NAMES + number * (wide + _GAP)
-        drawing.text(left, 12, title, "heading")
-        _draw_map(drawing, frame, left, wide, scale)
-    drawing.text(WIDTH - _GAP, _TOP + height + 30, f"{len(frames[0].columns)} classes across", "tick", "end")
-    _draw_key(drawing, _TOP + height + 22, name(scale.low), name(scale.high))
-    return drawing.render()
-
-
-def _draw_map(drawing: Drawing, frame: pd.DataFrame, left: float, wide: float, scale: Scale) -> None:
-    cell = wide / len(frame.columns)
-    for i, row in enumerate(frame.to_numpy().tolist()):
-        for k, value in enumerate(row):
-            if not math.isnan(value):
-                shade = min(int(scale(value)), _SHADES - 1)
-                drawing.cell(left + k * cell, _TOP + i * _MAP_ROW, cell, _MAP_ROW, f"h{shade}")
-
-
-def _draw_key(drawing: Drawing, y: float, low: str, high: str) -> None:
-    start, wide = _NAMES + 40, 12
-    for shade in range(_SHADES):
-        drawing.cell(start + shade * wide, y, wide, 8, f"h{shade}")
-    drawing.text(start - 6, y + 8, low, "tick", "end")
-    drawing.text(start + _SHADES * wide + 6, y + 8, high, "tick")
+    first = next(iter(maps.values()))
+    below = f"{len(first.columns)} classes across"
+    cells = {title: frame.to_numpy().tolist() for title, frame in maps.items()}
+    return draw_maps(cells, [str(row) for row in first.index], "Groups of domain and class", below, name)

@@ -24,7 +24,7 @@ from stablenet.data.loader import PartSamples
 from stablenet.engine.run import FINISHED, Run, load_run
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import save_table
-from stablenet.pages import draw_weight_histogram, encode_image, read_text, render, write_text
+from stablenet.pages import Picture, draw_weight_histogram, make_picture, render, write_text
 from stablenet.report import charts
 from stablenet.report.gather import ReportSettings, shown_rows
 from stablenet.saliency import Gallery, SaliencySettings, choose_subjects, look
@@ -41,8 +41,8 @@ class WeighedRun:
 
     name: str
     used: UsedTable | None
-    raised: tuple[Extreme, ...] = ()
-    lowered: tuple[Extreme, ...] = ()
+    raised: tuple[Picture, ...] = ()
+    lowered: tuple[Picture, ...] = ()
     missing: str = ""
 
 
@@ -112,16 +112,6 @@ def _read_weights(name: str, run: Run, root: Path | None) -> WeighedRun:
 
 MOST_DOMAINS = 24  # on a map: those with most samples
 SHEETS = (".html", ".png")
-
-
-@dataclass(frozen=True)
-class Extreme:
-    """A sample's image and what it weighs, or its offset where all weights are even."""
-
-    uri: str
-    label: str
-    domain: str
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -231,9 +221,10 @@ class Album:
         count = min(count, len(order) // 2)
         return order[:count], order[::-1][:count]
 
-    def show(self, rows: pd.DataFrame) -> list[Extreme]:
+    def show(self, rows: pd.DataFrame) -> list[Picture]:
+        """Each with what it weighs, or with its offset where all weights are even."""
         return [
-            Extreme(encode_image(torch.from_numpy(image)), str(row.label), str(row.domain), caption)
+            make_picture(torch.from_numpy(image), f"{row.label}, {row.domain}", caption)
             for row, image, caption in zip(rows.itertuples(), self.read(rows), self.caption(rows), strict=True)
         ]
 
@@ -300,7 +291,6 @@ def _write_page(run: Run, used: UsedTable, album: Album, found: Found, path: Pat
         "run": run,
         "used": used,
         "version": __version__,
-        "style": Markup(read_text("report/style.css")),
         "charts": draw_charts(used),
         "sides": name_sides(used),
         "summary": list(summarise_classes(used).itertuples()),

@@ -17,12 +17,13 @@ from stablenet.algorithms import explain_marks
 from stablenet.bench import BenchResult, ResultCell, Row, RunRef, TableColumn
 from stablenet.bench.cells import flatten
 from stablenet.bench.collect import FoundRun
-from stablenet.bench.results import tally
 from stablenet.engine.config import RunConfig
 from stablenet.evaluation.selection import RULES
-from stablenet.pages import draw_curves, read_text, render, write_points
+from stablenet.pages import draw_curves, render, write_points
 from stablenet.report import charts
 from stablenet.report.charts import PARTS, CurveReader
+from stablenet.report.detail import look_closer
+from stablenet.report.gains import find_gains, name_standing, write_headline, write_mean
 from stablenet.report.gather import (
     FORMATS,
     Gathered,
@@ -38,65 +39,7 @@ from stablenet.report.gather import (
 )
 from stablenet.report.inside import Inside, WeighedRun, draw_charts, name_sides
 
-METHOD = "stablenet"
-
-
-def write_headline(gathered: Gathered) -> tuple[str, str]:
-    """A headline on StableNet beside the reference, and a sentence on what it rests on."""
-    rows = [(result, row) for result in gathered.results if (row := _choose_row(result)) is not None]
-    tallies = [result.tallies[row.id] for result, row in rows]
-    win, tie, loss = (sum(getattr(tally, name) for tally in tallies) for name in ("win", "tie", "loss"))
-    known = win + tie + loss
-    if not known:
-        numbers = f"{len(gathered.runs)} {_plural('run', len(gathered.runs))}"
-        return f"Results of {numbers}", "StableNet and ERM have no two seeds in common yet: nothing can be compared."
-    settings = f"{known} {_plural('setting', known)}"
-    if win == loss == 0:
-        head = f"StableNet and ERM cannot be told apart in {settings}."
-    elif win >= loss:
-        head = f"StableNet is ahead of ERM in {win} of {settings}, behind in {loss or 'none'}."
-    else:
-        head = f"StableNet is behind ERM in {loss} of {settings}, ahead in {win or 'none'}."
-    rest = f", {tie} cannot be told apart" if tie and (win or loss) else ""
-    return head, (
-        f"A setting counts where the 95 % interval of the differences, seed by seed, leaves out zero{rest}. "
-        f"Few seeds make wide intervals.{_tell_means(rows)}{_name_rows([row.title for _, row in rows])}"
-    )
-
-
-def _choose_row(result: BenchResult) -> Row | None:
-    """The StableNet row with the most columns to compare, whatever came out there; None where there is none."""
-    rows = [row for row in result.rows if row.method == METHOD and _compared(result, row)]
-    return max(rows, key=lambda row: _compared(result, row), default=None)
-
-
-def _compared(result: BenchResult, row: Row) -> int:
-    tally = result.tallies.get(row.id)
-    return tally.win + tally.tie + tally.loss if tally is not None else 0
-
-
-def _tell_means(rows: list[tuple[BenchResult, Row]]) -> str:
-    """How the means over settings came out, which are no settings of their own; nothing where there are none."""
-    tallies = [
-        tally(result.cell(row.id, column.id).versus for column in result.columns if column.mean_of)
-        for result, row in rows
-    ]
-    win, tie, loss = (sum(getattr(each, name) for each in tallies) for name in ("win", "tie", "loss"))
-    number = win + tie + loss
-    if not number:
-        return ""
-    means = f"{number} {_plural('mean', number)} over settings"
-    return f" Of {means} it is ahead in {win or 'none'}, behind in {loss or 'none'}."
-
-
-def _name_rows(titles: list[str]) -> str:
-    """Which rows of the tables are meant; nothing where all bear the method's plain name."""
-    named = list(dict.fromkeys(titles))
-    return "" if named == ["StableNet"] else f" StableNet is the row {' or '.join(named)} here."
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
+SCRIPTS = ("report/script.js",)
 
 
 def name_cell(table: int, row: Row, column: TableColumn) -> str:
@@ -174,18 +117,18 @@ def _describe_ref(ref: RunRef) -> dict[str, Any]:
     return {"command": ref.command, "recipe": ref.recipe}
 
 
-_FULL = 5.0  # points of difference to the paper that are shown in full colour
+_FULL, _SHADES = 5.0, 4  # points of difference to the paper that are shown in full colour, and steps up to it
 _FEW = 4  # charts of pairs that are shown at once; further columns open on demand
 
 
 @dataclass(frozen=True)
 class ShownCell:
-    """key: of the details.   rank: 1 best, 2 second of its column.   shade: 0 to 1, of the difference's colour."""
+    """key: of the details.   rank: 1 best, 2 second of its column.   shade: style of the difference to the paper."""
 
     key: str
     cell: ResultCell
     rank: int
-    shade: float
+    shade: str
 
 
 @dataclass(frozen=True)
@@ -207,7 +150,8 @@ class Chart:
 class ShownTable:
     """groups: name and number of columns.   along: accuracy against what the columns stand for.
     counted: every number tells its seeds, because they differ.
-    files: ending and data URI.   empty: nobody has run anything of it.
+    files: ending and data URI.   empty: nobody has run anything of it.   hidden: rows without runs.
+    printed: whether the paper's numbers stand beside the measured ones.
     """
 
     number: int
@@ -222,6 +166,8 @@ class ShownTable:
     training: tuple[tuple[str, tuple[Chart, ...]], ...]
     files: tuple[tuple[str, str], ...]
     empty: bool
+    hidden: tuple[str, ...]
+    printed: bool
     unfinished: int
     marks: str
     quoted: bool
@@ -231,27 +177,31 @@ class ShownTable:
 def render_page(gathered: Gathered, inside: Sequence[Inside], settings: ReportSettings) -> str:
     reader = CurveReader()
     tables = [_show_table(number, result, reader) for number, result in enumerate(gathered.results)]
-    headline, worth = write_headline(gathered)
+    gains = find_gains(gathered.results)
+    headline, worth = write_headline(gathered, gains)
+    figures = {run.path: run.figures for run in gathered.runs}
     values = {
         "version": __version__,
         "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "headline": headline,
         "worth": worth,
+        "gains": gains,
+        "details_of": [look_closer(gain, figures, settings.rule) for gain in gains],
         "tables": tables,
         "gathered": gathered,
         "rule": RULES[settings.rule],
         "inside": [_show_inside(found, gathered.results) for found in inside],
         "runs": gathered.runs,
-        "style": Markup(read_text("report/style.css")),
-        "script": Markup(read_text("report/script.js")),
         "details": Markup(gather_details(gathered.results, gathered.runs)),
     }
-    filters = {"share": write_share, "points": write_points}
-    return render("report/page.html.jinja", values, filters)
+    filters = {"share": write_share, "points": write_points, "mean_of": write_mean, "standing": name_standing}
+    return render("report/page.html.jinja", values, filters, SCRIPTS)
 
 
 def _show_table(number: int, result: BenchResult, reader: CurveReader) -> ShownTable:
-    rows, styles = shown_rows(result), charts.choose_styles(result)
+    empty = not has_runs(result)
+    rows = [row for row in shown_rows(result) if empty or has_runs(result, [row])]
+    styles = charts.choose_styles(result)
     ranks = rank_cells(result, rows)
     shown = tuple(
         ShownRow(
@@ -278,9 +228,11 @@ def _show_table(number: int, result: BenchResult, reader: CurveReader) -> ShownT
         along=None if along is None else Chart(result.table.x_title, Markup(along)),
         training=_draw_training(result, styles, reader),
         files=tuple((ending, _inline(write(result))) for ending, write in FORMATS.items()),
-        empty=not has_runs(result),
+        empty=empty,
+        hidden=tuple(name_row(row) for row in shown_rows(result) if row not in rows),
         unfinished=len({ref.path for cell in cells for ref in cell.unfinished}),
         marks=explain_marks("".join(row.row.marks for row in shown)),
+        printed=any(cell.difference is not None for cell in cells),
         quoted=any(cell.paper.status == "quoted" for cell in cells),
         reference=next((row.title for row in rows if row.id == result.reference), ""),
     )
@@ -290,8 +242,14 @@ def _show_cell(
     number: int, result: BenchResult, row: Row, column: TableColumn, ranks: Mapping[tuple[str, str], int]
 ) -> ShownCell:
     cell = result.cell(row.id, column.id)
-    shade = min(abs(cell.difference or 0) / _FULL, 1)
-    return ShownCell(name_cell(number, row, column), cell, ranks.get((row.id, column.id), 0), shade)
+    key = name_cell(number, row, column)
+    return ShownCell(key, cell, ranks.get((row.id, column.id), 0), _shade(cell.difference or 0))
+
+
+def _shade(difference: float) -> str:
+    """One of four shades of better and of worse, up1 … up4 and down1 … down4 of the page's style."""
+    step = min(1 + int(abs(difference) / _FULL * _SHADES), _SHADES)
+    return f"{'up' if difference >= 0 else 'down'}{step}"
 
 
 def _count_groups(columns: Sequence[TableColumn]) -> tuple[tuple[str, int], ...]:

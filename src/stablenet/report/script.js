@@ -108,11 +108,9 @@
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
-    if (event.target === dialog) dialog.close(); // a click beside it
     if (!button) return;
     if (button.dataset.cell) showCell(button.dataset.cell);
     else if (button.dataset.run) showRun(button.dataset.run);
     else if (button.classList.contains("sort")) sortBy(button);
   });
-  window.addEventListener("beforeprint", () => document.querySelectorAll("main details").forEach((part) => { part.open = true; }));
 })();

@@ -11,14 +11,16 @@ from pathlib import Path
 
 from stablenet.engine.config import hash_values
 from stablenet.errors import UserError
+from stablenet.pages import add_script
 from stablenet.report.build_report import Report, build_report
 from stablenet.report.gather import ReportSettings
+from stablenet.report.report_page import SCRIPTS
 
 HOST = "127.0.0.1"
 _WATCHED = ("status.json", "records.jsonl", "evaluation.jsonl", "oracle-evaluation.jsonl")
 _STAMP = "/stamp"
 # Asks every two seconds whether there is a newer page; an open dialog is not taken from its reader.
-_REFRESH = """<script>(() => {
+_REFRESH = """(() => {
   let seen = null;
   setInterval(async () => {
     try {
@@ -27,7 +29,7 @@ _REFRESH = """<script>(() => {
       else if (seen === null) seen = stamp;
     } catch { /* the server is gone: the page stays as it is */ }
   }, 2000);
-})();</script></body>"""
+})();"""
 
 
 class Watch:
@@ -82,8 +84,8 @@ class Watch:
         if state == self._state:
             return
         self.report = build_report(self._settings)
-        head, _, tail = self._settings.page.read_text(encoding="utf-8").rpartition("</body>")
-        self._served = (state, f"{head}{_REFRESH}{tail}".encode())
+        page = add_script(self._settings.page.read_text(encoding="utf-8"), SCRIPTS, _REFRESH)
+        self._served = (state, page.encode())
         self._state = state
         self._tell(f"{len(self.report.gathered.runs)} runs on the page")
 

@@ -21,7 +21,7 @@ from stablenet.evaluation.evaluate import load_chosen
 from stablenet.evaluation.predict import find_device, read_pixels
 from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
 from stablenet.imports import import_extra
-from stablenet.pages import encode_image, render, write_text
+from stablenet.pages import Picture, make_picture, render, write_text
 from stablenet.saliency.maps import (
     SaliencySettings,
     Sanity,
@@ -172,11 +172,11 @@ _BRIGHTEST = 0.99  # quantile of a map that is drawn at full brightness; single 
 
 @dataclass(frozen=True)
 class Glance:
-    """One map on a panel.   uri: its picture.   blank: the map is zero everywhere.
-    right: None where the class is not known.   share: None where it is blank or the object is not known.
+    """One map on a panel.   blank: the map is zero everywhere.   right: None where the class is not known.
+    share: None where it is blank or the object is not known.
     """
 
-    uri: str
+    picture: Picture
     blank: bool
     predicted: str
     probability: float
@@ -188,7 +188,7 @@ class Glance:
 class Panel:
     """An image and what every run sees in it.   area: the object's share of the image, None where unknown."""
 
-    uri: str
+    picture: Picture
     id: str
     label: str
     domain: str
@@ -244,21 +244,21 @@ def _check_comparable(runs: Sequence[Run]) -> None:
 
 
 def _make_panel(subjects: Subjects, number: int, views: Sequence[View], areas: Tensor | None) -> Panel:
-    label = subjects.labels[number]
+    label, names = subjects.labels[number], name_runs([view.run for view in views])
     return Panel(
-        uri=encode_image(subjects.pixels[number]),
+        picture=make_picture(subjects.pixels[number], label or subjects.ids[number]),
         id=subjects.ids[number],
         label=label,
         domain=subjects.domains[number],
         area=None if areas is None else float(areas[number]),
-        glances=tuple(_glance(view, number, label) for view in views),
+        glances=tuple(_glance(view, number, label, name) for view, name in zip(views, names, strict=True)),
     )
 
 
-def _glance(view: View, number: int, label: str) -> Glance:
+def _glance(view: View, number: int, label: str, name: str) -> Glance:
     predicted = view.run.classes[int(view.predicted[number])]
     return Glance(
-        uri=encode_image(colour_map(view.maps[number])),
+        picture=make_picture(colour_map(view.maps[number]), f"saliency of {name}" + (f" for {label}" if label else "")),
         blank=not bool(view.maps[number].any()),
         predicted=predicted,
         probability=float(view.probability[number]),

@@ -157,6 +157,20 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         """
         from stablenet.independence import plot_dependence
 
+        frame, weights = self._draw_columns(X)
+        generator = options.pop("generator", None) or torch.Generator().manual_seed(0)
+        return plot_dependence(frame, weights=weights, generator=generator, **options)
+
+    def measure_dependence(self, X: Any) -> tuple[list[str], torch.Tensor, torch.Tensor]:
+        """The numbers of `plot_dependence`: m names, strengths (m, m) before and after; the diagonal is NaN."""
+        from stablenet.independence.dependence_plot import measure_twice
+
+        frame, weights = self._draw_columns(X)
+        before, after = measure_twice(frame, weights, torch.Generator().manual_seed(0))
+        return [str(name) for name in frame], before, after
+
+    def _draw_columns(self, X: Any) -> tuple[pd.DataFrame, Array]:
+        """One number per column, and the weights, of at most `ROWS_DRAWN` rows drawn at random."""
         design = self._encode(X)
         if len(design) != len(self.weights_):
             raise UserError(f"X has {len(design)} rows, fit was given {len(self.weights_)}: pass the training table")
@@ -166,8 +180,7 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         }
         frame = pd.DataFrame(columns)
         rows = np.random.default_rng(0).permutation(len(frame))[:ROWS_DRAWN]
-        generator = options.pop("generator", None) or torch.Generator().manual_seed(0)
-        return plot_dependence(frame.iloc[rows], weights=self.weights_[rows], generator=generator, **options)
+        return frame.iloc[rows], self.weights_[rows]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,48 +1,49 @@
-"""One self-contained HTML page about a fitted table: numbers, pictures, and how to read them."""
+"""One self-contained HTML page about a fitted table: the verdict, errors, what the weights do, and how to read it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from stablenet._version import __version__
-from stablenet.imports import import_extra
-from stablenet.pages import encode_figure, render, write_text
+from stablenet.independence.dependence_plot import arrange_features
+from stablenet.pages import draw_maps, draw_weight_histogram, render, write_text
 from stablenet.tabular.fit import TableReport
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 MOST_COEFFICIENTS = 30
-
-
-def check_pictures() -> None:
-    """Refuse, before anything is fitted, where the page's pictures cannot be drawn."""
-    import_extra("matplotlib", "plots", "the page of a table")
+MOST_COLUMNS = 40  # of the map of dependences: the strongest, so that their names can be read
 
 
 def write_page(report: TableReport, path: Path) -> None:
-    """Render the page into `path`; pictures are inside it, nothing is loaded from elsewhere."""
+    """Render the page into `path`; charts are inside it, nothing is loaded from elsewhere."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, render("tabular/templates/table.html.j2", gather(report)))
+    write_text(path, render("tabular/page.html.jinja", gather(report)))
 
 
 def gather(report: TableReport) -> dict[str, Any]:
     """Everything the template shows."""
-    model = report.model
+    model, summary = report.model, summarise(report)
+    errors = {name: (plain, weighted) for name, plain, weighted in summary}
     return {
         "version": __version__,
         "report": report,
+        "what": "environment" if report.environments is not None else "fold",
         "measure": "RMSE" if report.task == "regression" else "share of wrong predictions",
         "left": model.dependence_after_ / model.dependence_before_ if model.dependence_before_ else 1.0,
         "ess_share": model.ess_ / len(report.x),
-        "summary": summarise(report),
+        "summary": summary,
+        "mean": errors["mean"],
+        "worst": errors["worst"],
+        "better": sum(held.weighted < held.plain for held in report.held_out),
         "coefficients": compare_coefficients(report),
         "shares": environment_shares(report),
-        "dependence_picture": encode_figure(draw_dependence(report)),
-        "weights_picture": encode_figure(draw_weights(report)),
+        "charts": {
+            "dependence": Markup(draw_dependence(report)),
+            "weights": Markup(draw_weight_histogram({"weights": model.weights_.tolist()})),
+        },
     }
 
 
@@ -73,16 +74,15 @@ def environment_shares(report: TableReport) -> list[tuple[str, float, float]]:
     return [(name, float(o.mean()), float(weight[o].sum())) for name, o in zip(names, own, strict=True)]
 
 
-def draw_dependence(report: TableReport) -> Figure:
-    return report.model.plot_dependence(report.x, order="clustered" if report.x.shape[1] > 2 else "given")
-
-
-def draw_weights(report: TableReport) -> Figure:
-    from matplotlib import pyplot as plt
-
-    figure, ax = plt.subplots(figsize=(10, 2.8), layout="constrained")
-    ax.hist(report.model.weights_, bins=50, color="#3b6ea5")
-    ax.axvline(1, color="0.4", linewidth=1, linestyle="--")
-    ax.set_xlabel("weight (1: as without weighting)")
-    ax.set_ylabel("rows")
-    return figure
+def draw_dependence(report: TableReport) -> str:
+    """Strength of dependence of all pairs of columns with equal and with learned weights; the diagonal is blank."""
+    names, before, after = report.model.measure_dependence(report.x)
+    order = arrange_features(before, "clustered" if len(names) > 2 else "given")
+    strongest = before.nan_to_num().amax(0).argsort(descending=True)[:MOST_COLUMNS].tolist()
+    rows = [column for column in order if column in set(strongest)]
+    maps = {
+        title: strength[rows][:, rows].tolist() for title, strength in (("equal weights", before), ("learned", after))
+    }
+    below = f"the same {len(rows)} columns across"
+    title = "Dependence of all pairs of columns, before and after weighting"
+    return draw_maps(maps, [names[row] for row in rows], title, below, lambda value: f"{value:.2f}")
