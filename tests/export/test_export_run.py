@@ -1,12 +1,14 @@
 """Exporting a run: the files, the proof and the card."""
 
+import re
+
 import pytest
 import torch
 
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run
 from stablenet.export import FORMATS, PackagedModel, export_run, load_model
-from stablenet.export.export_run import compare_outputs, make_probes
+from stablenet.export.export_run import compare_outputs, escape_markdown, make_probes, write_code
 from stablenet.export.formats import Safetensors
 from tests.made_run import random_network
 
@@ -74,3 +76,20 @@ def test_an_unfinished_run_and_a_bad_place_are_refused(run, tmp_path):
     run.folder.set_status("failed", 1, 3)
     with pytest.raises(UserError, match="is failed, not finished"):
         export_run(run)
+
+
+def test_names_in_a_card_are_only_text():
+    """Hostile class and domain names: no link, no HTML, no further row of a table, no end of a code span."""
+    from html import unescape
+
+    hostile = "a|b\n| 7 | <script>alert(1)</script> [x](http://y) **bold** `code` #1 _u_"
+    text = escape_markdown(hostile)
+    assert "\n" not in text
+    assert "<" not in text
+    assert unescape(re.sub(r"\\(.)", r"\1", text)) == hostile.replace("\n", " ")  # what a reader sees
+    assert re.search(r"(?<!\\)[|`*\[\]_#]", text.replace("&", "")) is None
+    code = write_code("a `b` ``c`` | d\ne")
+    assert code == "```a `b` ``c`` \\| d e```"
+    assert escape_markdown(code) == code
+    assert write_code("`") == "`` ` ``"
+    assert (escape_markdown(3), write_code("")) == (3, "")

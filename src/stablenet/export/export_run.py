@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -28,12 +29,35 @@ def write_card(run: Run, model: PackagedModel, choice: Choice, folder: Path) -> 
     """README.md beside the exported files; it names those that lie there."""
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=escape_markdown)
+    environment.filters |= {"code": write_code, "ours": Markdown}  # ours: texts of this package, with their links
     template = environment.from_string(files("stablenet.export").joinpath("card.md.jinja").read_text("utf-8"))
     text = template.render(_gather(run, model, choice, folder))
     card = folder / CARD
     write_text(card, text)
     return card
+
+
+class Markdown(str):
+    """Text that is Markdown already."""
+
+
+_SPECIAL = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " "} | {sign: f"\\{sign}" for sign in "\\`*_[]|~$#"}
+)
+
+
+def escape_markdown(value: Any) -> Any:
+    """What a template shows, as mere text: no markup, no HTML, no further line."""
+    return value.translate(_SPECIAL) if isinstance(value, str) and not isinstance(value, Markdown) else value
+
+
+def write_code(value: object) -> Markdown:
+    """A code span that nothing in the value can end; pipes escaped, for it may stand in a table."""
+    text = " ".join(str(value).split()).replace("|", "\\|")
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence, pad = "`" * (longest + 1), " " if text.startswith("`") or text.endswith("`") else ""
+    return Markdown(f"{fence}{pad}{text}{pad}{fence}" if text else "")
 
 
 def _gather(run: Run, model: PackagedModel, choice: Choice, folder: Path) -> dict[str, Any]:
