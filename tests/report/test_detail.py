@@ -47,6 +47,20 @@ def test_every_group_with_both_methods_and_the_gain(gain):
     assert ("dog", "indoors") not in found.groups
 
 
+def test_groups_of_the_records_need_no_predictions(gain):
+    figures = {}
+    for side, right in (("erm", 1), ("ours", 3)):
+        for refs in gain.runs[side].values():
+            refs[0].path.joinpath(f"predictions-{RULE}-test.parquet").unlink()
+            listed = {"sea": {"cat": [right, 4]}, "shore": {"cat": [4, 4]}}
+            figures[refs[0].path] = {"groups": {"per_group": listed, "worst": {"accuracy": right / 4}}}
+    found = look_closer(gain, figures, RULE)
+    assert (found.groups["cat", "sea"].theirs, found.groups["cat", "sea"].ours) == (25.0, 75.0)
+    assert found.groups["cat", "sea"].count == 4
+    assert found.worst.versus.mean == pytest.approx(50)
+    assert list(found.confusions) == []
+
+
 def test_what_each_class_is_taken_for(gain):
     theirs, ours = look_closer(gain, {}, RULE).confusions
     assert theirs.name == "Plain"

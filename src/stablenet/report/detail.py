@@ -1,7 +1,7 @@
 """One comparison in detail: groups of class and context, classes, confusions and calibration, over paired seeds.
 
-Groups, confusions and calibration curves come from the predictions that `stablenet evaluate` leaves in a run folder;
-where these are gone (records that were packed hold none), what the records hold is shown, and no more.
+Groups come from the records of the evaluation, or of older runs from the predictions that `stablenet evaluate` leaves
+in a run folder, as confusions and calibration curves do. What neither holds is not shown.
 """
 
 from __future__ import annotations
@@ -79,7 +79,12 @@ def look_closer(gain: Gain, figures: Figures, rule: str) -> Detail:
     sides = [gain.runs[gain.reference.id], gain.runs[gain.row.id]]
     tables = [_read_predictions(side, rule) for side in sides]
     known = all(table is not None for table in tables)
-    groups = _compare_groups([_average(table) for table in tables if table is not None]) if known else {}
+    recorded = [_read_groups(side, figures) for side in sides]
+    shares = [
+        _average(found) if found is not None else None
+        for found in (recorded if all(recorded) else [_count_groups(table) for table in tables])
+    ]
+    groups = _compare_groups([share for share in shares if share is not None]) if all(shares) else {}
     contexts = tuple(dict.fromkeys(context for _, context in groups))
     names = tuple(dict.fromkeys(name for name, _ in groups))
     readable = 1 < len(contexts) <= MOST_CONTEXTS and len(names) <= MOST_CLASSES
@@ -89,7 +94,7 @@ def look_closer(gain: Gain, figures: Figures, rule: str) -> Detail:
         contexts=contexts,
         class_names=names,
         groups=groups if groups and readable else None,
-        worst=_compare_records(sides, figures, lambda found: _pick(found, "worst_group_accuracy")).get("", None),
+        worst=_compare_records(sides, figures, _pick_worst).get("", None),
         classes=classes if len(classes) <= MOST_CLASSES else {},
         confusions=_find_confusions(gain, tables) if known and len(classes) <= MOST_CONTEXTS else (),
         calibration=_compare_records(sides, figures, lambda found: _pick(found, "calibration_error")).get("", None),
@@ -110,19 +115,47 @@ def _read_predictions(side: Mapping[int, Sequence[RunRef]], rule: str) -> dict[i
     return dict(found)
 
 
-Shares = dict[int, dict[tuple[str, str], tuple[float, int]]]
+Group = tuple[str, str]  # class, context
+Counts = dict[int, list[dict[Group, tuple[int, int]]]]  # by seed, for every run: right and all
+Shares = dict[int, dict[Group, tuple[float, int]]]  # by seed: share and count
 
 
-def _average(tables: Mapping[int, Sequence[pd.DataFrame]]) -> Shares:
-    """(share, count) of every (class, context) by seed; of several runs of a seed the mean."""
-    shares: Shares = {}
+def _read_groups(side: Mapping[int, Sequence[RunRef]], figures: Figures) -> Counts | None:
+    """From the records; None where a run's hold none, or have too many contexts to list."""
+    found: Counts = {}
+    for seed, refs in side.items():
+        listed = [((figures.get(ref.path) or {}).get("groups") or {}).get("per_group") for ref in refs]
+        if not all(listed):
+            return None
+        found[seed] = [
+            {(name, context): (pair[0], pair[1]) for context, cells in each.items() for name, pair in cells.items()}
+            for each in listed
+            if each
+        ]
+    return found
+
+
+def _count_groups(tables: Mapping[int, Sequence[pd.DataFrame]] | None) -> Counts | None:
+    """The same from predictions."""
+    if tables is None:
+        return None
+    found: Counts = {}
     for seed, frames in tables.items():
-        parts = [frame.groupby(["class", "domain"], sort=True)["right"].agg(["mean", "size"]) for frame in frames]
-        joined: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
-        for part in parts:
-            for (name, context), mean, size in part.itertuples():
-                joined[str(name), str(context)].append((float(mean), int(size)))
-        shares[seed] = {key: (fmean(m for m, _ in each), each[0][1]) for key, each in joined.items()}
+        parts = [frame.groupby(["class", "domain"], sort=True)["right"].agg(["sum", "size"]) for frame in frames]
+        found[seed] = [
+            {(str(name), str(context)): (int(right), int(size)) for (name, context), right, size in part.itertuples()}
+            for part in parts
+        ]
+    return found
+
+
+def _average(counts: Counts) -> Shares:
+    """(share, count) of every group by seed; of several runs of a seed the mean."""
+    shares: Shares = {}
+    for seed, runs in counts.items():
+        keys = sorted({key for run in runs for key in run})
+        cells = {key: [run[key] for run in runs if key in run] for key in keys}
+        shares[seed] = {key: (fmean(right / size for right, size in each), each[0][1]) for key, each in cells.items()}
     return shares
 
 
@@ -151,6 +184,12 @@ def _compare(theirs: Mapping[int, float], ours: Mapping[int, float], count: int 
 def _pick(found: Mapping[str, Any], name: str) -> dict[str, float]:
     value = found.get(name)
     return {} if value is None else {"": value}
+
+
+def _pick_worst(found: Mapping[str, Any]) -> dict[str, float]:
+    """Of the groups that are large enough, where the records tell them apart."""
+    worst = (found.get("groups") or {}).get("worst")
+    return {"": worst["accuracy"]} if worst else _pick(found, "worst_group_accuracy")
 
 
 def _compare_records(
