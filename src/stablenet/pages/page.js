@@ -5,6 +5,7 @@
   const text = document.getElementById("enlarged-text");
   const buttons = [...document.querySelectorAll("button.zoom")];
   let place = 0;
+  image.alt = "";
   text.before(image);
 
   const show = (number) => {
