@@ -187,7 +187,7 @@ def test_a_watched_page_loads_itself_again(open_page, settings, tmp_path):
         page.wait_for_timeout(2500)  # the page's first look at the stamp
         gone = next(runs.glob("embedded-dr0.9-erm-seed1-*"))
         shutil.rmtree(gone)
-        wait_for(lambda: gone.name not in read_served(page))
+        wait_for(lambda: (text := read_served(page)) and gone.name not in text)
     finally:
         watch.stop()
         thread.join(30)
