@@ -72,8 +72,8 @@ def tabulate_figures(evaluations: list[Evaluation]) -> Table:
     style = "bold red" if rule.looks_at_target else "bold"
     table = Table(title=f"rule {rule.name}: {rule.title}", title_style=style, title_justify="left", box=box.SIMPLE)
     table.add_column("run, part", overflow="fold")
-    columns = ("epoch", "images", "overall", "mean over\ndomains", "mean over\ngroups", "worst\ngroup", "gap")
-    for name in (*columns, "calibration\nerror"):
+    columns = ("epoch", "images", "overall", "mean,\ndomains", "mean,\ngroups", "worst\ngroup", "gap")
+    for name in (*columns, "calib.\nerror"):
         table.add_column(name, justify="right", no_wrap=True)
     for evaluation in evaluations:
         figures, groups = evaluation.figures, evaluation.figures["groups"]
