@@ -14,8 +14,6 @@ from typing import Annotated
 import torch
 
 from stablenet.errors import UserError
-from stablenet.weighting import distributed
-
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 # By default a share of what is free, since training needs some too; and no more than this, so that machines with much
 # memory and very much memory solve alike.
@@ -67,10 +65,10 @@ def show_size(size: float) -> str:
 
 
 def choose_budget(memory: str | None, device: torch.device) -> int:
-    """The bytes that a solve may take: what the user gave, or a share of what is free; the same in all processes."""
+    """The bytes that a solve may take: what the user gave, or a share of what is free."""
     if memory is not None:
         return read_size(memory)
-    return distributed.smallest(min(LARGEST_DEFAULT, int(SHARE_OF_FREE * free_memory(device))), device)
+    return min(LARGEST_DEFAULT, int(SHARE_OF_FREE * free_memory(device)))
 
 
 def free_memory(device: torch.device) -> int:

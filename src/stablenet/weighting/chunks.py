@@ -45,6 +45,8 @@ class Rows:
     chosen: (n',) which stored rows they are, in order; None for all.
     chunks: this process's; None for one chunk of all samples.   total: n, when other processes hold some.
     several: whether there are more chunks than one, here and elsewhere.
+    apart: whether the set is too large for one piece, so that it is to be `divided`.
+    shared: whether several processes hold it together.
     """
 
     def __init__(
@@ -56,21 +58,26 @@ class Rows:
         chunks: list[Chunk] | None = None,
         total: int | None = None,
         several: bool = False,
+        apart: bool = False,
+        shared: bool = False,
     ) -> None:
         self._stored, self._chosen = stored, chosen
         held = len(stored) if chosen is None else len(chosen)
         self.device = stored.device if device is None else device
         self.total = held if total is None else total
         self.chunks = [Chunk(0, held, 0)] if chunks is None else chunks
-        self.several = several
+        self.several, self.apart, self.shared = several, apart, shared
         self.width = stored.shape[1]
         self.dtype = torch.float64 if stored.dtype == torch.float64 else torch.float32  # of rows that are read
 
     def divided(self, size: int) -> Rows:
-        """The same rows, all held here, in chunks of so many."""
-        starts = range(0, self.total, size)
-        chunks = [Chunk(start, min(start + size, self.total), start) for start in starts]
-        return Rows(self._stored, device=self.device, chosen=self._chosen, chunks=chunks, several=len(chunks) > 1)
+        """The same rows in chunks of so many sample indices; rows that several processes hold are in chunks already."""
+        if self.shared:
+            return self
+        found = copy(self)
+        found.chunks = cut_places(self._chosen, 0, self.total if self._chosen is None else int(self._chosen[-1]) + 1, size)
+        found.several = len(found.chunks) > 1
+        return found
 
     def narrowed(self, width: int) -> Rows:
         """The first columns of the same rows."""
@@ -81,7 +88,7 @@ class Rows:
     def beside(self, values: Tensor) -> Rows:
         """Other rows (n, k) of the same samples, which every process has whole, in the same chunks."""
         chunks = [Chunk(chunk.start, chunk.stop, chunk.start) for chunk in self.chunks]
-        return Rows(values, chunks=chunks, total=self.total, several=self.several)
+        return Rows(values, chunks=chunks, total=self.total, several=self.several, shared=self.shared)
 
     def whole(self) -> Tensor:
         """All rows in one piece, (n, m) on the device, where they are all held here."""
@@ -107,6 +114,18 @@ class Rows:
             yield chunk, (self.read(chunk, start, min(start + size, chunk.stop)) for start in starts)
 
 
+def cut_places(chosen: Tensor | None, first: int, last: int, size: int, start: int = 0) -> list[Chunk]:
+    """Chunks of samples with indices first … last − 1, cut at multiples of `size`; empty ones are left out.
+
+    chosen: (n',) which of the rows from `first` on there are, rising; None for all.   start: the place of the first one.
+    """
+    edges = torch.tensor([*range(first, last, size), last]) - first
+    if chosen is not None:
+        edges = torch.searchsorted(chosen.cpu(), edges)
+    pairs = zip(edges.tolist(), edges.tolist()[1:], strict=False)
+    return [Chunk(start + low, start + high, low) for low, high in pairs if high > low]
+
+
 class ExactSum:
     """The sum of all chunks' parts, of all processes: the same bits in any order.
 
@@ -114,7 +133,7 @@ class ExactSum:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, rows: Rows, bound: float) -> None:
-        self._several, self._dtype, self._bound = rows.several, dtype, max(bound, 2.0**-BITS)
+        self._several, self._shared, self._dtype, self._bound = rows.several, rows.shared, dtype, max(bound, 2.0**-BITS)
         self._unit = 2.0 ** (math.ceil(math.log2(self._bound)) - BITS)
         self._shape, self._part = shape, torch.zeros(shape, dtype=dtype, device=rows.device)
         size = math.prod(shape)
@@ -131,8 +150,9 @@ class ExactSum:
     def result(self) -> Tensor:
         """NaN where a part was not finite or beyond the bound."""
         if not self._several:
-            return distributed.broadcast(self._part)
-        distributed.sum_in_place(self._total)
+            return self._part
+        if self._shared:
+            distributed.sum_in_place(self._total)
         summed = self._total[:-1].to(self._dtype).mul_(self._unit).view(self._shape)
         return torch.where(self._total[-1] > 0, torch.nan, summed)
 
@@ -175,7 +195,8 @@ def column_moments(rows: Rows, blocks: Iterator[Iterator[Tensor]], width: int) -
             chunk = here if chunk is None else chunk.join(here)
         if chunk is not None:
             found.append(chunk)
-    distributed.max_in_place(peak)
+    if rows.shared:
+        distributed.max_in_place(peak)
     largest = float(peak.max())
     sums = ExactSum((width,), wide, rows, rows.total * largest)
     for one in found:

@@ -47,7 +47,8 @@ def stream_components(rows: Rows, count: int) -> Tensor:
     for chunk, parts in rows.blocks(ROWS_AT_ONCE):
         found = [(part - mean).mul_(slope) @ vectors[:, chosen] for part in parts]
         scores[chunk.start : chunk.stop] = torch.cat(found)
-    distributed.sum_in_place(scores)  # every row is some process's, and zero elsewhere
+    if rows.shared:
+        distributed.sum_in_place(scores)  # every row is some process's, and zero elsewhere
     return _with_products(scores, chosen, variances)
 
 

@@ -79,7 +79,7 @@ def solve_rows(
     need = whole_need(rows.total, rows.width, columns, settings, rows.device)
     budget = choose_budget(memory, rows.device)
     fixed = torch.empty(0, device=rows.device)
-    if need <= budget or (memory is None and not can_stream(settings)):
+    if not rows.apart and (need <= budget or (memory is None and not can_stream(settings))):
         return solve_problem(rows.whole(), labels, fixed, rows.total, settings, generator, strengths)
     if not can_stream(settings):
         require_budget(budget, need, "with these settings, which need all samples at once, a solve")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 from torch import distributed as dist
+
+from stablenet.errors import UserError
 
 
 def processes() -> int:
@@ -40,26 +45,35 @@ def smallest(value: int, device: torch.device) -> int:
     if processes() == 1:
         return value
     found = torch.tensor(value, device=device)
-    dist.all_reduce(found, dist.ReduceOp.MIN)
+    with name_lost_process():
+        dist.all_reduce(found, dist.ReduceOp.MIN)
     return int(found)
 
 
 def sum_in_place(values: Tensor) -> None:
-    """Replace whole numbers by their sums over all processes."""
-    if processes() > 1:
+    """Replace numbers by their sums over all processes: whole numbers, or such as are zero in all but one of them."""
+    with name_lost_process():
         dist.all_reduce(values)
 
 
 def max_in_place(values: Tensor) -> None:
     """Replace numbers by the largest of all processes."""
-    if processes() > 1:
+    with name_lost_process():
         dist.all_reduce(values, dist.ReduceOp.MAX)
 
 
-def broadcast(values: Tensor) -> Tensor:
-    """The first process's values, in all processes."""
-    if processes() == 1:
-        return values
-    values = values.contiguous()
-    dist.broadcast(values, 0)
-    return values
+def rank() -> int:
+    """This process's number; 0 outside torch.distributed."""
+    return dist.get_rank() if processes() > 1 else 0
+
+
+@contextmanager
+def name_lost_process() -> Iterator[None]:
+    """Say in a sentence that another process ended in the middle of something that all do together."""
+    try:
+        yield
+    except RuntimeError as error:  # what torch.distributed raises when a process is gone, or the timeout is over
+        raise UserError(
+            "another process of this run ended, or did not answer within the timeout, while all were solving together: "
+            f"look at what it printed last, then start the run again with --resume ({error})"
+        ) from error

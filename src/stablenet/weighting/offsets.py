@@ -158,7 +158,7 @@ def streamed_need(total: int, width: int, classes: int, components: int, device:
 
 def read_context(rows: Rows, classes: int, components: int, budget: int) -> Regressors:
     """What stands for the context of each sample: all features or their leading components, standardized."""
-    if rows.total < rows.width or whole_need(rows.total, rows.width, classes) <= budget:
+    if not rows.apart and (rows.total < rows.width or whole_need(rows.total, rows.width, classes) <= budget):
         z = rows.whole()
         return whole_regressors(leading_components(z, components) if components else _scale(z))
     least = streamed_need(rows.total, rows.width, classes, components, rows.device)

@@ -232,7 +232,8 @@ class StreamedLabelPairs:
             products = self._read(block) @ torch.cat([own, joint[None]]).T  # (b, c + 1)
             found[0, block.places] = (products[:, :-1] * self._read_labels(block)).sum(1)
             found[1, block.places] = products[:, -1]
-        distributed.sum_in_place(found)  # every place is some process's, and zero elsewhere
+        if self._rows.shared:
+            distributed.sum_in_place(found)  # every place is some process's, and zero elsewhere
         return found[0], found[1]
 
     def _by_chunk(self) -> Iterator[Iterator[Block]]:
