@@ -114,7 +114,7 @@ def learn_encoding(owner: Any, table: pd.DataFrame | Array, categorical: str | S
         blocks = _frame_blocks(frame, kinds)
     width = blocks[-1].start + blocks[-1].width
     plain = Encoding(tuple(blocks), np.zeros(width), np.ones(width))
-    return _scaled(plain, encode(owner, table, plain), share)
+    return _scaled(plain, table if isinstance(table, np.ndarray) else encode(owner, table, plain), share)
 
 
 def _frame_blocks(frame: pd.DataFrame, kinds: Sequence[bool]) -> list[Block]:
@@ -138,7 +138,7 @@ def _scaled(plain: Encoding, design: Array, share: Array) -> Encoding:
     mean = np.where(numeric, share @ design, 0.0)
     # One column at a time: a table of a million rows is not copied whole.
     spread = np.array([np.sqrt(share @ (design[:, j] - mean[j]) ** 2) for j in range(plain.width)])
-    size = np.abs(design).max(0)
+    size = np.array([np.abs(design[:, j]).max() for j in range(plain.width)])
     constant = spread <= 8 * np.finfo(np.float64).eps * size
     scale = np.where(numeric, np.where(constant, np.inf, spread), 1.0)
     return Encoding(plain.blocks, mean, scale)

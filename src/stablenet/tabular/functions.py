@@ -64,7 +64,7 @@ def network_features(
 # the rows; above, float32 halves time and memory and is exact enough (see statistic.py).
 FLOAT64_UP_TO = 2**21
 # Bytes of functions that are kept between passes. Beyond it computing them anew costs a tenth of an evaluation's time.
-KEPT_UP_TO = 2**28
+KEPT_UP_TO = 2**26
 
 
 @dataclass(frozen=True, kw_only=True)

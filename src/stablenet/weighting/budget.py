@@ -14,6 +14,7 @@ from typing import Annotated
 import torch
 
 from stablenet.errors import UserError
+
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 # By default a share of what is free, since training needs some too; and no more than this, so that machines with much
 # memory and very much memory solve alike.

@@ -61,7 +61,7 @@ class Rows:
         apart: bool = False,
         shared: bool = False,
     ) -> None:
-        self._stored, self._chosen = stored, chosen
+        self._stored, self._chosen = stored, None if chosen is None else chosen.to(stored.device)
         held = len(stored) if chosen is None else len(chosen)
         self.device = stored.device if device is None else device
         self.total = held if total is None else total
@@ -75,7 +75,9 @@ class Rows:
         if self.shared:
             return self
         found = copy(self)
-        found.chunks = cut_places(self._chosen, 0, self.total if self._chosen is None else int(self._chosen[-1]) + 1, size)
+        found.chunks = cut_places(
+            self._chosen, 0, self.total if self._chosen is None else int(self._chosen[-1]) + 1, size
+        )
         found.several = len(found.chunks) > 1
         return found
 
@@ -117,7 +119,7 @@ class Rows:
 def cut_places(chosen: Tensor | None, first: int, last: int, size: int, start: int = 0) -> list[Chunk]:
     """Chunks of samples with indices first … last − 1, cut at multiples of `size`; empty ones are left out.
 
-    chosen: (n',) which of the rows from `first` on there are, rising; None for all.   start: the place of the first one.
+    chosen: (n',) which of the rows from `first` on there are, rising; None for all.   start: the first one's place.
     """
     edges = torch.tensor([*range(first, last, size), last]) - first
     if chosen is not None:

@@ -8,6 +8,7 @@ fit into its budget is read chunk by chunk.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -104,7 +105,7 @@ class DatasetWeighting(SampleStore):
 
     strength: how far the handed-out weights are from ones, 1 + strength·(w − 1); let it rise from 0 over the first
         epochs (`set_strength`), because uneven weights disturb a network that has learned nothing yet.
-    storage, memory: as `SampleStore` has them.
+    storage, memory, place: as `SampleStore` has them.
     """
 
     weights: Tensor
@@ -121,10 +122,11 @@ class DatasetWeighting(SampleStore):
         *,
         storage: torch.dtype = torch.float16,
         memory: str | None = None,
+        place: str | Path = "device",
         **overrides: Any,
     ) -> None:
         settings = dataset_settings(preset, overrides)
-        super().__init__(num_samples, storage, memory, with_labels=settings.pairs != "features")
+        super().__init__(num_samples, storage, memory, place, with_labels=settings.pairs != "features")
         self.preset = preset
         self.settings = settings
         self.last_solution: Solution | None = None
@@ -134,6 +136,10 @@ class DatasetWeighting(SampleStore):
         self.register_buffer("course", torch.full((len(PLACES),), float("nan")))  # of the dependence, at PLACES
         self.register_buffer("handed", torch.ones(num_samples), persistent=False)  # the weights at their strength
         self.register_buffer("ess", torch.ones(()), persistent=False)  # of those, per sample
+
+    def needs_chunks(self, width: int, budget: int, device: torch.device) -> bool:
+        need = whole_need(self.num_samples, width, 0, self.settings, device)
+        return can_stream(self.settings) and need > budget
 
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:

@@ -31,12 +31,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
+from stablenet.weighting import distributed
 from stablenet.weighting.budget import LARGEST_DEFAULT, choose_budget, read_size, require_budget
 from stablenet.weighting.chunks import CHUNK_ROWS, Rows, by_device, column_moments
 from stablenet.weighting.components import ROWS_AT_ONCE, leading_components, standardizing, stream_components
@@ -81,7 +83,16 @@ class Offsets:
     @cached_property
     def values(self) -> Tensor:
         """(N, C), what is added to the logits."""
-        return torch.cat([part for _, part in self.parts()])
+        rows = self.context.rows
+        return self.write(torch.zeros(rows.total, len(self.log_prior), dtype=rows.dtype, device=rows.device))
+
+    def write(self, room: Tensor, places: Tensor | None = None, factor: Tensor | float = 1.0) -> Tensor:
+        """Write the offsets, times a factor, into zeros (N', C), those of all processes.   places: (N,) in these."""
+        for part, values in self.parts():
+            room[part if places is None else places[part]] = (factor * values).to(room.dtype)
+        if self.context.rows.shared:
+            distributed.sum_in_place(room)  # every sample is some process's, and zero elsewhere
+        return room
 
     def parts(self) -> Iterator[tuple[slice, Tensor]]:
         """Places and offsets (b, C) of one block after the other."""
@@ -236,7 +247,7 @@ class DatasetOffsets(SampleStore):
 
     strength: offsets are multiplied by it; beside weights that make context and label independent, whole offsets would
         remove the dependence twice.
-    components: as in `solve_offsets`.   storage, memory: as `SampleStore` has them.
+    components: as in `solve_offsets`.   storage, memory, place: as `SampleStore` has them.
     `weaken` them where the network comes to answer against the context, see `context_use`.
     """
 
@@ -256,8 +267,9 @@ class DatasetOffsets(SampleStore):
         seed: int = 0,
         storage: torch.dtype = torch.float16,
         memory: str | None = None,
+        place: str | Path = "device",
     ) -> None:
-        super().__init__(num_samples, storage, memory, with_labels=True)
+        super().__init__(num_samples, storage, memory, place, with_labels=True)
         if strength < 0:
             raise UserError(f"the strength of offsets must be 0 or more, got {strength}")
         check_components(components)
@@ -282,6 +294,9 @@ class DatasetOffsets(SampleStore):
         if not self.training:
             return torch.zeros(len(index), self.num_classes, device=index.device)
         return self._look_up(index)
+
+    def needs_chunks(self, width: int, budget: int, device: torch.device) -> bool:
+        return self.num_samples >= width and whole_need(self.num_samples, width, self.num_classes) > budget
 
     @torch.no_grad()
     def describe(self) -> Tensor:
@@ -343,8 +358,7 @@ class DatasetOffsets(SampleStore):
             self.predicted.keep(chosen, solution)
         else:
             self.offsets.zero_()
-            for places, values in solution.parts():
-                self.offsets[chosen[places]] = (self.strength * self.left * values).to(self.offsets.dtype)
+            solution.write(self.offsets, chosen, self.strength * self.left)
         self._forget()
         return solution
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,10 +11,11 @@ from torch import Tensor, nn
 
 from stablenet.errors import UserError
 from stablenet.weighting import distributed
-from stablenet.weighting.budget import read_size
+from stablenet.weighting.budget import choose_budget, read_size
 from stablenet.weighting.chunks import Rows
 from stablenet.weighting.inputs import Features, join_layers, read_labels
 from stablenet.weighting.memory import adopt_saved_shapes
+from stablenet.weighting.shelf import Shelf
 
 COLLECTED = ("features", "labels", "seen")
 ROWS_CHECKED = 4096  # at a time, for NaN and infinities
@@ -24,20 +26,25 @@ class SampleStore(nn.Module):
 
     storage: type of the stored features; float16 halves the memory and is enough for pooled activations.
     memory: what a solve may take beside the features, such as "4GiB"; None takes a share of what is free.
+    place: where features are kept: "device", "host", or a folder for a memory-mapped file, on a fast disk.
     """
 
     features: Tensor
     labels: Tensor
     seen: Tensor
 
-    def __init__(self, num_samples: int, storage: torch.dtype, memory: str | None, with_labels: bool) -> None:
+    def __init__(
+        self, num_samples: int, storage: torch.dtype, memory: str | None, place: str | Path, with_labels: bool
+    ) -> None:
         super().__init__()
         if num_samples < 1:
             raise UserError(f"num_samples must be at least 1, got {num_samples}")
         if memory is not None:
             read_size(memory)  # a mistake is answered before anything is collected
         self.num_samples = num_samples
-        self.memory = memory
+        self.memory, self.place = memory, place
+        self._shelf: Shelf | None = None  # in the buffers' place: not on the device, or not of all processes' samples
+        self._apart = False  # whether the set is too large for a solve in one piece
         self._storage = storage
         self._with_labels = with_labels
         self.register_buffer("features", torch.empty(0, dtype=storage))
@@ -50,19 +57,24 @@ class SampleStore(nn.Module):
 
         Of a sample that comes again only the latest features count. Several processes call it together, each with its
         part of the batch, and all of them remember the whole: wrappers that give the first one's buffers to all, and
-        checkpoints, which the first one writes, then lose nothing.
+        checkpoints, which the first one writes, then lose nothing. Of a set too large for one piece each remembers only
+        a range of indices, in no checkpoint; features travel once, or not at all where each passes its own range.
         """
         z, _ = join_layers(features, least=1 if distributed.processes() == 1 else 0)
         labels = read_labels(labels, len(z), needed=self._with_labels)
         self._check_index(index, len(z))
         self._check_shapes(z, labels)
         z = z.to(self._storage)
-        if distributed.processes() > 1:
+        if not self._has_room():
+            self._allocate(z, labels)
+        if distributed.processes() > 1 and not self._all_own(index):
             sizes = distributed.gather_sizes(len(z), z.device)
             index, z = (distributed.gather_rows(rows, sizes) for rows in (index.to(z.device), z))
             labels = None if labels is None else distributed.gather_rows(labels, sizes)
-        if not self.features.numel():
-            self._allocate(z, labels)
+        if self._shelf is not None:
+            self._shelf.keep(index, z, labels)
+            self.seen[index.to(self.seen.device)] = True
+            return
         self.features[index] = z
         self.seen[index] = True
         if self.labels.numel() and labels is not None:
@@ -83,37 +95,78 @@ class SampleStore(nn.Module):
 
     def _check_shapes(self, z: Tensor, labels: Tensor | None) -> None:
         """Refuse what does not fit to the batches collected so far."""
-        if not self.features.numel():
+        if not self._has_room():
             return
-        if z.shape[1] != self.features.shape[1]:
+        features, kept = (
+            (self.features, self.labels) if self._shelf is None else (self._shelf.features, self._shelf.labels)
+        )
+        if z.shape[1] != features.shape[1]:
             raise UserError(
-                f"features have {z.shape[1]} columns, those collected before have {self.features.shape[1]}: "
+                f"features have {z.shape[1]} columns, those collected before have {features.shape[1]}: "
                 "pass the same layers every time"
             )
-        if labels is not None and labels.shape[1:] != self.labels.shape[1:]:
+        if labels is not None and kept is not None and labels.shape[1:] != kept.shape[1:]:
             raise UserError("labels must have one form in all batches: classes (B,), or columns (B, C) of one number")
 
     def read(self) -> tuple[Tensor, Rows, Tensor | None]:
         """Indices of the samples collected since the last solve, rising, their features and labels."""
-        chosen = self.seen.nonzero().squeeze(1)
-        if not len(chosen):
+        if not bool(self.seen.any()):
             raise UserError("nothing was collected; call collect(index, features, labels) on the batches of an epoch")
-        whole = len(chosen) == self.num_samples
-        rows = Rows(self.features, chosen=None if whole else chosen)
-        if not all(bool(torch.isfinite(part).all()) for _, parts in rows.blocks(ROWS_CHECKED) for part in parts):
+        chosen, rows, labels = self._read_buffers() if self._shelf is None else self._shelf.read(self._apart)
+        lost = self.seen.clone()
+        lost[chosen.to(lost.device)] = False
+        if bool(lost.any()):
+            raise UserError(
+                f"the features of {int(lost.sum()):,} samples were collected before the interruption and are in no "
+                "checkpoint, as they were kept on the host, in a file or by several processes: collect from the first "
+                "batch of the epoch again, or in a pass before it"
+            )
+        finite = all(bool(torch.isfinite(part).all()) for _, parts in rows.blocks(ROWS_CHECKED) for part in parts)
+        if not (distributed.smallest(int(finite), rows.device) if rows.shared else finite):
             raise UserError(
                 f"the collected features hold NaN or inf, or overflow {self._storage}; "
                 f"build {type(self).__name__} with storage=torch.float32, or look for a diverging loss"
             )
+        return chosen, rows, labels
+
+    def _read_buffers(self) -> tuple[Tensor, Rows, Tensor | None]:
+        if not self.features.numel():
+            return self.seen.new_empty(0, dtype=torch.int64), Rows(self.features.view(0, 1)), None
+        chosen = self.seen.nonzero().squeeze(1)
+        whole = len(chosen) == self.num_samples
+        rows = Rows(self.features, chosen=None if whole else chosen, apart=self._apart)
         return chosen, rows, self.labels[chosen] if self.labels.numel() else None
 
+    def needs_chunks(self, width: int, budget: int, device: torch.device) -> bool:
+        """Whether a solve from `width` features of every sample exceeds the budget and can be divided."""
+        raise NotImplementedError
+
+    def _has_room(self) -> bool:
+        return self._shelf is not None or self.features.numel() > 0
+
+    def _all_own(self, index: Tensor) -> bool:
+        """Whether every process was given samples of its own range alone."""
+        if self._shelf is None or not self._shelf.divided:
+            return False
+        return bool(distributed.smallest(int(self._shelf.owns(index).all()), self._shelf.device))
+
     def _forget(self) -> None:
+        self._shelf = None
         self.seen.fill_(False)
         self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
 
     def _allocate(self, z: Tensor, labels: Tensor | None) -> None:
         for name, buffer in self.named_buffers(recurse=False):
             setattr(self, name, buffer.to(z.device))
+        several = distributed.processes() > 1
+        budget = choose_budget(self.memory, z.device)
+        budget = distributed.smallest(budget, z.device) if several else budget
+        self._apart = self.needs_chunks(z.shape[1], budget, z.device)
+        if self.place != "device" or (several and self._apart):
+            kept = labels if self._with_labels else None
+            divided = several and self._apart
+            self._shelf = Shelf(self.num_samples, z, kept, self.place, divided=divided)
+            return
         self.features = torch.zeros(self.num_samples, z.shape[1], dtype=self._storage, device=z.device)
         if labels is not None and self._with_labels:
             self.labels = labels.detach().new_zeros(self.num_samples, *labels.shape[1:])

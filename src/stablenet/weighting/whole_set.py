@@ -8,6 +8,7 @@ Features of all samples are collected before training, solved from once, and loo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,12 +39,15 @@ class WholeSet(nn.Module):
         overrides: Mapping[str, Any],
         storage: torch.dtype = torch.float16,
         memory: str | None = None,
+        place: str | Path = "device",
     ) -> None:
         super().__init__()
         self.plan, self.num_samples = plan, num_samples
         self.weighting = None
         if plan.strength > 0:
-            self.weighting = DatasetWeighting(num_samples, preset, storage=storage, memory=memory, **overrides)
+            self.weighting = DatasetWeighting(
+                num_samples, preset, storage=storage, memory=memory, place=place, **overrides
+            )
         self.offsets = None
         if plan.offset > 0:
             self.offsets = DatasetOffsets(
@@ -54,6 +58,7 @@ class WholeSet(nn.Module):
                 seed=fold_seed,
                 storage=storage,
                 memory=memory,
+                place=place,
             )
 
         if self.weighting is not None and self.offsets is not None:
