@@ -153,6 +153,8 @@ class FunctionRows:
         self._varies = ~(constant[:, None] | (functions.omega == 0)).all(0)
         self._factor = torch.ones(self.count, dtype=self.dtype)
         self._centre = torch.zeros(self.count, dtype=self.dtype)
+        # One buffer serves all parts: see `quadratic_forms`.
+        self._buffer = torch.empty(min(self.total, ROWS_AT_ONCE), self.count, dtype=self.dtype)
         self._kept: list[Tensor] = []
         self._room = 0
 
@@ -168,7 +170,7 @@ class FunctionRows:
         return add([share[places] @ rows for places, rows in self.parts()])
 
     def parts(self) -> Iterator[tuple[slice, Tensor]]:
-        """Places and functions (b, k) of one part after the other."""
+        """Places and functions (b, k) of one part after the other, which may lie where the part before lay."""
         for number, start in enumerate(range(0, self.total, ROWS_AT_ONCE)):
             places = slice(start, min(start + ROWS_AT_ONCE, self.total))
             if number < len(self._kept):
@@ -176,11 +178,11 @@ class FunctionRows:
                 continue
             rows = self._compute(self._design[places])
             if number < self._room:
-                self._kept.append(rows)
+                self._kept.append(rows.clone())
             yield places, rows
 
     def _compute(self, design: Array) -> Tensor:
-        rows = apply_functions(design, self._functions, self.dtype)
+        rows = apply_functions(design, self._functions, self.dtype, self._buffer[: len(design)])
         return rows.mul_(self._varies).mul_(self._factor).sub_(self._centre)
 
 
@@ -212,11 +214,12 @@ class TableStatistic(DirectBlocks):
 def gather_parts(parts: Iterator[tuple[Tensor, slice]], a: WeightMeasure, count: int) -> tuple[Tensor, Tensor]:
     """μ = Uᵀv (count,) and Σ (count, count) of rows (b, k) that come in parts; their first `count` columns."""
     sigma = torch.zeros(count, count, dtype=a.v.dtype)
-    means = []
+    means, buffer = [], None
     for rows, places in parts:
         rows = rows[:, :count]
         means.append(rows.T @ a.v[places])
-        sigma.addmm_((rows * a.d[places, None]).T, rows)
+        buffer = rows.new_empty(len(rows), count) if buffer is None else buffer[: len(rows)]
+        sigma.addmm_(torch.mul(rows, a.d[places, None], out=buffer).T, rows)
     mean = add(means)
     return mean, sigma.sub_(torch.outer(mean, mean), alpha=a.c).mul_(a.s)
 
@@ -246,12 +249,17 @@ def _find_groups(rows: FunctionRows, functions: Functions, base: Array, max_corr
     return group_blocks(sigma, owner, float(base.sum()), max_correlation)
 
 
-def apply_functions(design: Array, functions: Functions, dtype: torch.dtype = torch.float64) -> Tensor:
-    """All k functions of some rows, (n, k).   design: (n, d)."""
+def apply_functions(
+    design: Array, functions: Functions, dtype: torch.dtype = torch.float64, out: Tensor | None = None
+) -> Tensor:
+    """All k functions of some rows, (n, k).   design: (n, d).   out: (n, k), where they are written."""
     omega, linear = functions.omega.to(dtype), functions.phase.isnan()
     phase = functions.phase.nan_to_num(0.0).to(dtype)
-    part = torch.from_numpy(design).to(dtype) @ omega
-    return torch.where(linear, part, math.sqrt(2) * (part + phase).cos())
+    rows = torch.mm(torch.from_numpy(design).to(dtype), omega, out=out)
+    straight = rows[:, linear]
+    rows.add_(phase).cos_().mul_(math.sqrt(2))
+    rows[:, linear] = straight
+    return rows
 
 
 def _category_factors(rows: FunctionRows, encoding: Encoding, functions: Functions, base: Array) -> Tensor:
