@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from stablenet.data.loader import MemoryPixels, PartSamples
 from stablenet.data.manifest import Manifest
+from stablenet.engine import feature_cache
 from stablenet.engine.config import RunConfig, assemble_config
 from stablenet.engine.devices import start_fabric
 from stablenet.engine.interrupts import StopRequest
@@ -100,6 +101,7 @@ class Contestant:
 def open_contestants(case: Case, device: str, folder: Path, only: Sequence[str] = ()) -> dict[str, Contestant]:
     """ERM, the bare loop and the methods named, by default all, by name."""
     contestants: dict[str, Contestant] = {}
+    feature_cache.WORTH_KEEPING = 2**62  # every contestant reads its features itself
     fabric = start_fabric(device, "auto")
     for name, (method, parameters) in METHODS.items():
         if only and name not in (ERM, *only):
