@@ -9,8 +9,8 @@ from stablenet import UserError
 from stablenet.cli.main import app
 from stablenet.diagnose.images import ImageChoices, diagnose_images
 from stablenet.diagnose.measure import weigh_labels
-from stablenet.diagnose.shallow import extract_bank
 from stablenet.diagnose.subject import extract_features, open_run
+from stablenet.weighting.border import extract_bank
 from tests.engine.tiny import tiny_run
 
 

@@ -8,6 +8,8 @@ import torch
 
 from stablenet.diagnose.measure import ContextFindings, Explained, Trade
 from stablenet.diagnose.verdict import judge_images, judge_table
+from stablenet.weighting.evidence import Evidence
+from stablenet.weighting.recommended import Decision
 
 GOOD, STUCK = Trade(1.0, 0.1, 0.4), Trade(1.0, 0.7, 0.2)
 
@@ -23,49 +25,48 @@ def context(v=0.5, weight=2.0, p=0.005, left=0.5):
     return ContextFindings(("a", "b"), 0.5, v, v * left, p, *shares, off.long(), off, 0.1 * weight)
 
 
+ACT = Decision(True, "the surroundings predict it", Evidence(0.5, 0.5))
+PLAIN = Decision(False, "most of it is in the middle", Evidence(0.1, 0.2))
+
+
 @pytest.mark.parametrize(
-    ("border", "p", "trade", "named", "level"),
+    ("decision", "trade", "named", "level"),
     [
-        (0.5, 0.005, GOOD, None, "likely"),
-        (0.2, 0.005, GOOD, None, "perhaps"),
-        (0.05, 0.005, GOOD, None, "unlikely"),
-        (0.5, 0.2, GOOD, None, "unlikely"),
-        (0.5, 0.005, STUCK, None, "unlikely"),
-        (0.5, 0.005, Trade(1.0, 0.1, 0.1), None, "unlikely"),
-        (0.5, 0.005, GOOD, context(), "likely"),
-        (0.2, 0.005, GOOD, context(), "perhaps"),
-        (0.5, 0.005, GOOD, context(weight=1.05), "perhaps"),
-        (0.5, 0.005, GOOD, context(weight=0.8), "unlikely"),
-        (0.5, 0.005, GOOD, context(weight=float("nan")), "unlikely"),
-        (0.5, 0.005, GOOD, context(v=0.02), "perhaps"),
-        (0.2, 0.005, GOOD, context(v=0.02), "unlikely"),
-        (0.05, 0.005, GOOD, context(), "perhaps"),
+        (ACT, GOOD, None, "likely"),
+        (ACT, STUCK, None, "perhaps"),
+        (ACT, Trade(1.0, 0.1, 0.1), None, "perhaps"),
+        (ACT, GOOD, context(), "likely"),
+        (ACT, GOOD, context(v=0.02), "likely"),
+        (PLAIN, GOOD, None, "unlikely"),
+        (PLAIN, STUCK, None, "unlikely"),
+        (PLAIN, GOOD, context(), "unlikely"),
+        (PLAIN, GOOD, context(v=0.02), "unlikely"),
     ],
 )
-def test_images(border, p, trade, named, level):
-    verdict = judge_images(telling(max(border, 0.3)), telling(border, p), trade, named)
+def test_images(decision, trade, named, level):
+    verdict = judge_images(telling(0.5), telling(0.4), trade, decision, named)
     assert verdict.level == level
-    assert len(verdict.reasons) == 2 + (named is not None)
+    assert len(verdict.reasons) == 3 + (named is not None)
+    would = "act" if decision.act else "train plainly"
+    assert verdict.reasons[1] == f"Training would {would}: {decision.reason}."
 
 
 def test_what_only_the_middle_tells_is_named():
-    verdict = judge_images(telling(0.6), telling(0.1), GOOD, None)
+    verdict = judge_images(telling(0.6), telling(0.1), GOOD, PLAIN, None)
     assert "middle" in verdict.reasons[0]
-    assert "middle" not in judge_images(telling(0.6), telling(0.5), GOOD, None).reasons[0]
+    assert "middle" not in judge_images(telling(0.6), telling(0.5), GOOD, ACT, None).reasons[0]
 
 
 def test_a_run_of_even_weights_is_judged_by_its_data():
     even = Trade(1.0, None, 1.0)
-    verdict = judge_images(telling(0.5), telling(0.5), even, context(weight=1.0))
+    verdict = judge_images(telling(0.5), telling(0.5), even, ACT, context(weight=1.0))
     assert verdict.level == "likely"
-    assert verdict.reasons[1] == "All samples weigh the same."
-    assert judge_images(telling(0.1), telling(0.05), even, context(v=0.02, weight=1.0)).level == "unlikely"
+    assert verdict.reasons[2] == "All samples weigh the same."
 
 
 def test_a_run_whose_records_say_nothing_of_the_dependence():
-    verdict = judge_images(telling(0.5), telling(0.5), Trade(1.0, None, 0.4), context())
-    assert verdict.reasons[1] == "Weighting leaves 40 % of the samples effective."
-    assert judge_images(telling(0.5), telling(0.5), Trade(1.0, None, 0.1), None).level == "unlikely"
+    verdict = judge_images(telling(0.5), telling(0.5), Trade(1.0, None, 0.4), ACT, context())
+    assert verdict.reasons[2] == "Weighting leaves 40 % of the samples effective."
 
 
 @pytest.mark.parametrize(

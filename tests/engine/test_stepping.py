@@ -29,7 +29,20 @@ from tests.engine.tiny import tiny_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BY_BATCH = ("stablenet-paper", "stablenet-published", *(["stablenet-batch"] if triton_works() else []))
-REPLAYABLE = ("erm", "focal", "jigen", "rsc", "dg-mmld", "m-ada", "stablenet", "stablenet-dataset", *BY_BATCH)
+REPLAYABLE = (
+    "erm",
+    "focal",
+    "jigen",
+    "rsc",
+    "dg-mmld",
+    "m-ada",
+    "afr",
+    "dfr",
+    "ula",
+    "stablenet",
+    "stablenet-dataset",
+    *BY_BATCH,
+)
 CPU = torch.device("cpu")
 FILES = ("records.jsonl", "best.safetensors", "last.safetensors")
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from stablenet.evaluation.selection import select_epoch
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
 from stablenet.weighting import solve_dataset, solve_offsets
+from stablenet.weighting.logistic import cross_fit
 from stablenet.weighting.recommended import PRETRAINED_PENALTY
 from tests.engine.tiny import STABLENET, begin_again, tiny_config, tiny_run
 
@@ -190,8 +192,8 @@ def test_ctrl_c_is_clean_and_resumable(tmp_path):
 
 @pytest.mark.parametrize("method", ["erm", "stablenet"])
 def test_nonfinite_loss_stops_names_the_batch_and_keeps_the_checkpoint(tmp_path, method):
-    def spoil(self, number, start=0):
-        for count, batch in enumerate(original(self, number, start)):
+    def spoil(self, number, start=0, *drawn):
+        for count, batch in enumerate(original(self, number, start, *drawn)):
             if number == 1 and start + count == 2:
                 batch.x[:] = float("nan")
                 spoiled.extend(batch.index.tolist())
@@ -200,7 +202,7 @@ def test_nonfinite_loss_stops_names_the_batch_and_keeps_the_checkpoint(tmp_path,
     original, spoiled = Loader.epoch, []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            Loader, "epoch", lambda self, n, s=0: spoil(self, n, s) if self.settings.shuffle else original(self, n, s)
+            Loader, "epoch", lambda self, *where: (spoil if self.settings.shuffle else original)(self, *where)
         )
         with pytest.raises(UserError, match=r"step 10.*epoch 2, batch 3") as caught:
             tiny_run(tmp_path / "run", method)
@@ -346,7 +348,7 @@ def test_a_pretrained_body_has_offsets_in_the_place_of_weights(tmp_path, pretrai
     default, named, weights, whole_stage = (
         tiny_run(tmp_path / f"{place}", *pretrained, *(f"method.parameters.{setting}" for setting in settings))
         for place, settings in enumerate(
-            ((), ("strength=0.0", "offset=1.0", "components=4"), ("strength=1.0", "offset=0.0"), ("components=0",))
+            ((), ("strength=0.0", "offset=1.5", "components=4"), ("strength=1.0", "offset=0.0"), ("components=0",))
         )
     )
     assert read(default.path, "last.safetensors") == read(named.path, "last.safetensors")
@@ -364,7 +366,7 @@ def test_a_pretrained_body_has_offsets_in_the_place_of_weights(tmp_path, pretrai
     ("given", "pretrained", "strength", "offset", "components"),
     [
         ({}, False, 1.0, 0.5, 0),
-        ({}, True, 0.0, 1.0, 4),
+        ({}, True, 0.0, 1.5, 4),
         ({"strength": 1.0}, True, 1.0, 0.5, 4),
         ({"components": 0}, True, 0.0, 1.0, 0),
         ({"components": 3}, False, 1.0, 0.5, 3),
@@ -492,8 +494,8 @@ def test_the_chosen_epoch_is_one_that_does_without_the_context(tmp_path, monkeyp
 
 
 def test_offsets_that_are_none_are_not_halved(tmp_path, found_uses, monkeypatch):
-    def learn_nothing(z, y, classes, fold):
-        return z.new_zeros(len(y), classes), 9.0, 1.0
+    def learn_nothing(context, y, classes, fold):
+        return replace(cross_fit(context, y, classes, fold), loss=9.0)  # worse than the classes' shares
 
     monkeypatch.setattr("stablenet.weighting.offsets.cross_fit", learn_nothing)
     found_uses(-4.0)

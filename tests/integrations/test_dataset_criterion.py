@@ -28,7 +28,7 @@ torch.manual_seed(0)
 y = torch.arange(40) % 2
 samples = TensorDataset(torch.randn(40, 3, 6, 6) + y[:, None, None, None], y)
 model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 2))
-criterion = DatasetCriterion(model, ["0"], samples, num_classes=2, epochs=12)
+criterion = DatasetCriterion(model, ["0"], samples, num_classes=2, act="always", epochs=12)
 """
 WORKER = f"""
 import sys
@@ -74,7 +74,9 @@ def read_features(model, x):
 def test_the_loss_is_that_of_the_preset(samples):
     x, y = samples.tensors
     model, index = make_model(), torch.tensor([5, 80, 33, 2])
-    criterion = DatasetCriterion(model, ["0", "1"], samples, num_classes=3, epochs=6, seed=3, batch_size=32)
+    criterion = DatasetCriterion(
+        model, ["0", "1"], samples, num_classes=3, act="always", epochs=6, seed=3, batch_size=32
+    )
     features = read_features(model, x)
     offsets = solve_offsets(features["0"].float(), y, 3, seed=3)
     weights = solve_dataset({name: f.float() for name, f in features.items()}, y, seed=3).weights
@@ -92,11 +94,11 @@ def test_the_loss_is_that_of_the_preset(samples):
 def test_a_pretrained_model_gets_whole_offsets_of_components_and_no_weights(samples):
     x, y = samples.tensors
     model, index = make_model(), torch.tensor([5, 80, 33, 2])
-    criterion = DatasetCriterion(model, ["0", "1"], samples, num_classes=3, epochs=6, pretrained=True)
+    criterion = DatasetCriterion(model, ["0", "1"], samples, num_classes=3, act="always", epochs=6, pretrained=True)
     features = {name: f.float() for name, f in read_features(model, x).items()}
     offsets = solve_offsets(features, y, 3, components=4)
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    expected = functional.cross_entropy(logits + offsets.values[index], y[index])
+    expected = functional.cross_entropy(logits + 1.5 * offsets.values[index], y[index])
     torch.testing.assert_close(criterion(logits, y[index], index), expected, atol=2e-3, rtol=0)
     assert criterion.weighting is None
     found = criterion.diagnostics
@@ -105,7 +107,7 @@ def test_a_pretrained_model_gets_whole_offsets_of_components_and_no_weights(samp
 
 
 def test_weights_grow_over_the_first_sixth_of_the_epochs(samples):
-    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=12)
+    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, act="always", epochs=12)
     strengths = []
     for _ in range(4):
         for index, _, labels in DataLoader(Indexed(samples), batch_size=30, shuffle=True):
@@ -116,10 +118,10 @@ def test_weights_grow_over_the_first_sixth_of_the_epochs(samples):
 
 def test_autocast_reaches_neither_the_solve_nor_the_loss(samples):
     x, y = samples.tensors
-    plain = DatasetCriterion(make_model(), ["0", "1"], samples, num_classes=3, epochs=2)
+    plain = DatasetCriterion(make_model(), ["0", "1"], samples, num_classes=3, act="always", epochs=2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         model = make_model()
-        cast = DatasetCriterion(model, ["0", "1"], samples, num_classes=3, epochs=2)
+        cast = DatasetCriterion(model, ["0", "1"], samples, num_classes=3, act="always", epochs=2)
         loss = cast(model(x), y, torch.arange(90))
     assert loss.dtype == torch.float32
     assert cast.diagnostics["context_explains"] == pytest.approx(plain.diagnostics["context_explains"], abs=0.03)
@@ -147,7 +149,7 @@ def test_two_processes_find_and_grow_what_one_does(tmp_path):
 
 def test_in_eval_the_loss_is_the_plain_mean(samples):
     _, y = samples.tensors
-    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=2)
+    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, act="always", epochs=2)
     logits = torch.randn(90, 3)
     expected = functional.cross_entropy(logits, y)
     assert abs(criterion(logits, y, torch.arange(90)) - expected) > 1e-3
@@ -160,7 +162,7 @@ def test_the_model_is_left_as_it_was(samples):
     model[2].eval()
     model[4].register_forward_hook(lambda *_: with_gradients.append(torch.is_grad_enabled()))
     state, drawn = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    DatasetCriterion(model, ["0"], samples, num_classes=3, epochs=2)
+    DatasetCriterion(model, ["0"], samples, num_classes=3, act="always", epochs=2)
     assert torch.equal(torch.get_rng_state(), drawn)
     assert with_gradients == [False]
     assert model.training
@@ -173,11 +175,13 @@ def test_the_model_is_left_as_it_was(samples):
 def test_the_state_goes_on_exactly(samples, pretrained):
     _, y = samples.tensors
     index, logits = torch.arange(90), torch.randn(90, 3)
-    first = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=24, pretrained=pretrained)
+    first = DatasetCriterion(
+        make_model(), ["0"], samples, num_classes=3, act="always", epochs=24, pretrained=pretrained
+    )
     for _ in range(2):
         first(logits, y, index)
     noise = TensorDataset(torch.randn(90, 3, 8, 8), y)
-    second = DatasetCriterion(make_model(), ["0"], noise, num_classes=3, epochs=24, pretrained=pretrained)
+    second = DatasetCriterion(make_model(), ["0"], noise, num_classes=3, act="always", epochs=24, pretrained=pretrained)
     assert second.diagnostics != first.diagnostics
     second.load_state_dict(first.state_dict())
     assert second.diagnostics == first.diagnostics
@@ -191,14 +195,15 @@ def test_items_may_hold_more_and_be_indexed_already(samples):
     classes = TensorDataset(x, y.int(), torch.zeros(90))
     assert len(Indexed(classes)[7]) == 4
     criterion, expected = (
-        DatasetCriterion(make_model(), ["0"], given, num_classes=3, epochs=2) for given in (Indexed(classes), samples)
+        DatasetCriterion(make_model(), ["0"], given, num_classes=3, act="always", epochs=2)
+        for given in (Indexed(classes), samples)
     )
     assert torch.equal(criterion.offsets.offsets, expected.offsets.offsets)
 
 
 def test_large_activations_need_another_storage(samples):
     x, y = samples.tensors
-    large, kept = TensorDataset(1e6 * x, y), {"num_classes": 3, "epochs": 2}
+    large, kept = TensorDataset(1e6 * x, y), {"act": "always", "num_classes": 3, "epochs": 2}
     with pytest.raises(UserError, match=r"storage=torch\.float32"):
         DatasetCriterion(make_model(), ["0"], large, **kept)
     assert (
@@ -208,14 +213,16 @@ def test_large_activations_need_another_storage(samples):
 
 def test_offsets_may_be_left_out(samples):
     _, y = samples.tensors
-    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=2, pretrained=True, offset=0.0)
+    criterion = DatasetCriterion(
+        make_model(), ["0"], samples, num_classes=3, act="always", epochs=2, pretrained=True, offset=0.0
+    )
     logits = torch.randn(90, 3)
     torch.testing.assert_close(criterion(logits, y, torch.arange(90)), functional.cross_entropy(logits, y))
 
 
 def test_mistakes_are_answered(samples):
     _, y = samples.tensors
-    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=2)
+    criterion = DatasetCriterion(make_model(), ["0"], samples, num_classes=3, act="always", epochs=2)
     with pytest.raises(UserError, match=r"needs the samples' indices.*criterion.eval\(\)"):
         criterion(torch.zeros(90, 3), y)
     with pytest.raises(UserError, match=r"one entry per sample, shape \(4,\), got \(1,\)"):
@@ -223,11 +230,11 @@ def test_mistakes_are_answered(samples):
     with pytest.raises(UserError, match=r"logits \(batch, 3\), got \(4, 1\)"):
         criterion(torch.zeros(4, 1), y[:4], torch.arange(4))
     with pytest.raises(UserError, match="epochs must be 1 or more, got 0"):
-        DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=0)
+        DatasetCriterion(make_model(), ["0"], samples, num_classes=3, act="always", epochs=0)
     with pytest.raises(UserError, match="tap 'layer1'"):
-        DatasetCriterion(make_model(), ["layer1"], samples, num_classes=3, epochs=2)
+        DatasetCriterion(make_model(), ["layer1"], samples, num_classes=3, act="always", epochs=2)
     with pytest.raises(UserError, match="below num_classes=2, got 0 to 2"):
-        DatasetCriterion(make_model(), ["0"], samples, num_classes=2, epochs=2)
+        DatasetCriterion(make_model(), ["0"], samples, num_classes=2, act="always", epochs=2)
 
 
 @pytest.mark.gpu

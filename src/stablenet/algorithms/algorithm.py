@@ -206,7 +206,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         stepper.descend(output)
         return output
 
-    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> Mapping[str, float | str]:
         """Called before epoch `epoch` (from 0), also before the first; what it returns goes into the records."""
         return {}
 
@@ -218,7 +218,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         """
         return {}
 
-    def end_epoch(self, epoch: int) -> dict[str, float]:
+    def end_epoch(self, epoch: int) -> Mapping[str, float | str]:
         """Called after the last batch of epoch `epoch` (from 0); what it returns goes into the records.
 
         Not the next `start_epoch`: what is measured and kept now includes it, and after the last epoch none follows.

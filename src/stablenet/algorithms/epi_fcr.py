@@ -14,6 +14,7 @@ from torch.nn import functional
 from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, classify
 from stablenet.data.loader import Batch
 from stablenet.models import Network
+from stablenet.models.network import freeze_batchnorm
 from stablenet.randomness import StepDraws
 from stablenet.values import NonNegative, Whole, check_fields
 
@@ -73,9 +74,7 @@ class EpiFCR(Algorithm[EpiFCRSettings]):
     def train(self, mode: bool = True) -> EpiFCR:
         super().train(mode)
         if self.settings.freeze_batchnorm:
-            for module in self.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+            freeze_batchnorm(self)
         return self
 
     def loss(self, batch: Batch) -> StepOutput:

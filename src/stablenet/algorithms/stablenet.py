@@ -31,7 +31,6 @@ from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.values import NonNegative, SettingError, Share, Whole, check_fields, read_fields, require
 from stablenet.weighting import (
-    DatasetOffsets,
     DatasetWeighting,
     Solution,
     StableWeighting,
@@ -41,6 +40,7 @@ from stablenet.weighting import (
 )
 from stablenet.weighting.budget import MemorySize
 from stablenet.weighting.dataset import dataset_settings
+from stablenet.weighting.evidence import EvidenceSums
 from stablenet.weighting.kernels import decides_on_device
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
@@ -118,6 +118,8 @@ class WholeSetSettings(StableNetSettings):
         that the network answers against the context (`context_use`; not with validation="plain").
     components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
         None takes 0, for `recommended` what `recommend` chooses.
+    act: "auto" decides from the training data whether context and label are tied (`recommended.decide`), and where they
+        are not trains plainly, to the bit; "always" does not ask. None takes auto for `recommended`, else always.
     validation: epochs are ranked by source validation under weights that are solved for the validation samples as for
         training, because plain accuracy there prefers a network that uses the context; "plain" ranks by that
         nevertheless. Plain figures are recorded in both cases. Where the two clearly differ (`context_use`), the
@@ -132,6 +134,7 @@ class WholeSetSettings(StableNetSettings):
     ramp: Share = recommended.RAMP
     offset: NonNegative | None = None
     components: Whole | None = None
+    act: Literal["auto", "always"] | None = None
     validation: Literal["weighted", "plain"] = "weighted"
     memory: MemorySize | None = None
 
@@ -144,6 +147,11 @@ class WholeSetSettings(StableNetSettings):
 
     def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
         return dataset_settings(self.preset, {**chosen, **self.overrides})
+
+    @property
+    def decides(self) -> bool:
+        """Whether the training data are asked first."""
+        return (self.act or ("auto" if self.preset == recommended.NAME else "always")) == "auto"
 
     def plan(self, pretrained: bool) -> WholeSetPlan:
         """What the training does with the whole set: the preset's choices where nothing was said."""
@@ -187,11 +195,11 @@ class Strategy(nn.Module, ABC):
     def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
         """The weighted loss of a batch.   logits: (b, classes).   features: (b, m) by tap."""
 
-    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> Mapping[str, float | str]:
         """As `Algorithm.start_epoch`."""
         return {}
 
-    def end_epoch(self, epoch: int) -> dict[str, float]:
+    def end_epoch(self, epoch: int) -> Mapping[str, float | str]:
         """As `Algorithm.end_epoch`."""
         return {}
 
@@ -251,6 +259,8 @@ class WholeTrainingSet(Strategy):
             overrides=overrides,
             memory=settings.memory,
         )
+        self._num_classes = context.num_classes
+        self._num_contexts = context.num_domains if len(context.training_domains) > 1 else 0
         weighs = settings.validation == "weighted" and context.num_validation > 0
         self.judging: DatasetWeighting | None = None
         if weighs:
@@ -261,26 +271,36 @@ class WholeTrainingSet(Strategy):
     def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
         weights, offsets = self.whole_set(batch.index)
         per_sample, accuracy = classify(logits, batch.y, offsets)
-        if self.settings.collect == "epoch":
+        if self.settings.collect == "epoch" and self.whole_set.act:
             self.whole_set.collect(batch.index, features, batch.y)
         return StepOutput(per_sample, weights, {"accuracy": accuracy, **self.whole_set.diagnose_step(logits.device)})
 
     @torch.no_grad()
-    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> Mapping[str, float | str]:
         self.whole_set.set_epoch(epoch, self._epochs)
-        if not self._solves_before(epoch):
-            return {}
+        decided = self._decide(training_set) if epoch == 0 and self.settings.decides else {}
+        if not self.whole_set.act or not self._solves_before(epoch):
+            return decided
         self._read(self.whole_set.collect, training_set, reuse=epoch == 0)
-        return self.whole_set.solve()
+        return {**decided, **self.whole_set.solve()}
 
-    def end_epoch(self, epoch: int) -> dict[str, float]:
-        if self.settings.collect != "epoch" or (epoch + 1) % self.settings.every:
+    def end_epoch(self, epoch: int) -> Mapping[str, float | str]:
+        if not self.whole_set.act or self.settings.collect != "epoch" or (epoch + 1) % self.settings.every:
             return {}
-        return self.whole_set.solve()
+        return {**self.whole_set.solve()}
+
+    def _decide(self, training_set: TrainingSet) -> Mapping[str, float | str]:
+        """One look at all images, without the network."""
+        sums = EvidenceSums(self._num_classes, self._num_contexts, shared=True)
+        for batch in training_set.batches():
+            sums.add(batch.y, batch.x, batch.domain)
+        decision = recommended.decide(sums.weigh())
+        self.whole_set.settle(decision)
+        return decision.figures
 
     def judge_epochs(self) -> EpochJudge | None:
         read = partial(self._read, reuse=True)
-        return None if self.judging is None else ContextJudge(self.judging, self.whole_set.offsets, read)
+        return None if self.judging is None else ContextJudge(self.judging, self.whole_set, read)
 
     def sample_columns(self) -> dict[str, Tensor]:
         return self.whole_set.describe_samples()
@@ -323,10 +343,10 @@ class StableNet(Algorithm[StableNetSettings]):
         logits, features = self.run_network(batch.x)
         return self.strategy.loss(batch, logits, features)
 
-    def start_epoch(self, epoch: int, training_set: TrainingSet) -> dict[str, float]:
+    def start_epoch(self, epoch: int, training_set: TrainingSet) -> Mapping[str, float | str]:
         return self.strategy.start_epoch(epoch, training_set)
 
-    def end_epoch(self, epoch: int) -> dict[str, float]:
+    def end_epoch(self, epoch: int) -> Mapping[str, float | str]:
         return self.strategy.end_epoch(epoch)
 
     def judge_epochs(self) -> EpochJudge | None:
@@ -339,8 +359,9 @@ class StableNet(Algorithm[StableNetSettings]):
 class ContextJudge(EpochJudge):
     """Validation samples, weighted as the training samples are, show whether the network uses the context.
 
-    weighting: of the validation samples, a part of the method's state.   offsets: halved after every epoch whose
-        network clearly answers against the context.   read: collects the features of all samples of a set.
+    weighting: of the validation samples, a part of the method's state.   whole_set: whose offsets are halved after
+        every epoch whose network clearly answers against the context; where it does not act, nothing is judged.
+    read: collects the features of all samples of a set.
     In the record: context_use (see there) where it is clear, and offsets_left, 0 to 1, where they were halved. The
     difference of plain and weighted accuracy is the penalty, so that an epoch that does without the context comes
     first, unless it is far worse.
@@ -349,13 +370,15 @@ class ContextJudge(EpochJudge):
     def __init__(
         self,
         weighting: DatasetWeighting,
-        offsets: DatasetOffsets | None,
+        whole_set: WholeSet,
         read: Callable[[Callable[..., None], TrainingSet], None],
     ) -> None:
-        self._weighting, self._offsets, self._read = weighting, offsets, read
+        self._weighting, self._whole_set, self._read = weighting, whole_set, read
 
     @torch.no_grad()
     def start(self, validation_set: TrainingSet) -> None:
+        if not self._whole_set.act:
+            return
         self._read(self._weighting.collect, validation_set)
         self._weighting.solve()
 
@@ -371,8 +394,9 @@ class ContextJudge(EpochJudge):
         if not is_clear(use):
             return Judgement()
         found, note = {"context_use": use}, f"the network answers {'with' if use > 0 else 'against'} the context"
-        if use < 0 and self._offsets is not None and self._offsets.act:
-            found["offsets_left"] = left = self._offsets.weaken(recommended.WEAKEN)
+        offsets = self._whole_set.offsets
+        if use < 0 and offsets is not None and offsets.act:
+            found["offsets_left"] = left = offsets.weaken(recommended.WEAKEN)
             note += f", {left:.3g} of the offsets left"
         return Judgement(figures=found, penalty=abs(plain - weighted), note=note)
 

@@ -85,6 +85,11 @@ class Bar(Watcher):
             self._last_move = now
             self._progress.update(self._task, completed=step, description=f"epoch {epoch}")
 
+    def solve(self, record: dict[str, Any]) -> None:
+        if "decision" in record:
+            does = "acts" if record["acts"] else "trains plainly"
+            self._console.print(f"StableNet {does}: {record['decision']}")
+
     def epoch(self, record: dict[str, Any], note: str = "") -> None:
         validation = record["validation"]
         shown = f"{validation['accuracy']:.1%}" if validation else "none"

@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from stablenet.diagnose import shallow
 from stablenet.diagnose.measure import (
     Trade,
     effective_share,
@@ -27,10 +26,12 @@ from stablenet.diagnose.shallow import ShallowStages
 from stablenet.diagnose.subject import Collected, Extract, Subject, choose_images, extract_features
 from stablenet.diagnose.verdict import HAND_MADE, NETWORK, Bars, Diagnosis, judge_images
 from stablenet.errors import UserError
-from stablenet.weighting import recommended
+from stablenet.weighting import border, recommended
+from stablenet.weighting.border import UnitRange
+from stablenet.weighting.evidence import EvidenceSums
+from stablenet.weighting.recommended import Decision
 
 Report = Callable[[str, int, int], None]  # what is done, how many, of how many
-BANK_SIDE = 64  # statistics of colour and texture change little above this
 NETWORK_SIDE = 128  # the first stages see textures well there, at a third of the usual cost
 
 
@@ -56,15 +57,40 @@ def diagnose_images(subject: Subject, choices: ImageChoices, report: Report | No
     extract, side, features = _choose_features(choices, subject.side)
     bars = NETWORK if choices.backbone else HAND_MADE
     chosen = choose_images(subject, choices.limit, choices.seed)
-    found = extract_features(chosen, extract, side, _bind(report, "reading images"))
-    return _judge(found, features, bars, choices, report)
+    seen = Observed(extract)
+    found = extract_features(chosen, seen, side, _bind(report, "reading images"))
+    return _judge(found, seen, features, bars, choices, report)
 
 
-def _judge(found: Collected, features: str, bars: Bars, choices: ImageChoices, report: Report | None) -> Diagnosis:
+class Observed:
+    """Features of images, and beside them those that the decision of `recommended` rests on, in the same order."""
+
+    def __init__(self, extract: Extract) -> None:
+        self._extract, self._unit = extract, UnitRange()
+        self._parts: list[tuple[Tensor, Tensor]] = []
+
+    def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        found = self._extract(pixels)
+        hand_made = self._extract is border.extract_bank
+        self._parts.append(found if hand_made else border.describe_images(self._unit(pixels.permute(0, 3, 1, 2))))
+        return found
+
+    def decide(self, y: Tensor, context: Tensor | None) -> Decision:
+        """y, context: (n,) of all images that were read, from 0 on."""
+        sums = EvidenceSums(int(y.max()) + 1, 0 if context is None else int(context.max()) + 1)
+        sums.add_features(y, *(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+        sums.add(y, contexts=context)
+        return recommended.decide(sums.weigh())
+
+
+def _judge(
+    found: Collected, seen: Observed, features: str, bars: Bars, choices: ImageChoices, report: Report | None
+) -> Diagnosis:
     subject = found.subject
     codes = torch.from_numpy(subject.y)
     y = codes.unique(return_inverse=True)[1]
-    whole, border = (measure_explained(z, one_hot(codes)) for z in (found.whole, found.border))
+    whole, outer = (measure_explained(z, one_hot(codes)) for z in (found.whole, found.border))
+    decision = seen.decide(y, None if subject.context is None else torch.from_numpy(subject.context))
     trades, weights, origin = _weigh(found, y, choices)
     if report is not None:
         report("weights", 1, 1)
@@ -77,7 +103,7 @@ def _judge(found: Collected, features: str, bars: Bars, choices: ImageChoices, r
         y=y,
         features=features,
         whole=whole,
-        border=border,
+        border=outer,
         trades=tuple(trades),
         weights=weights,
         weights_from=origin,
@@ -88,7 +114,7 @@ def _judge(found: Collected, features: str, bars: Bars, choices: ImageChoices, r
         show=subject.show,
         notes=subject.notes,
         bars=bars,
-        verdict=judge_images(whole, border, trades[-1], context, bars),
+        verdict=judge_images(whole, outer, trades[-1], decision, context, bars),
     )
 
 
@@ -108,7 +134,7 @@ def _choose_features(choices: ImageChoices, own_side: int | None) -> tuple[Extra
     if choices.backbone:
         stages = ShallowStages(choices.backbone, choices.pretrained, choices.root)
         return stages, NETWORK_SIDE, stages.description
-    return shallow.extract_bank, min(own_side or BANK_SIDE, BANK_SIDE), shallow.DESCRIPTION
+    return border.extract_bank, min(own_side or border.SIDE, border.SIDE), border.DESCRIPTION
 
 
 def _bind(report: Report | None, what: str) -> Callable[[int, int], None] | None:

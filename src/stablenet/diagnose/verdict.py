@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stablenet.diagnose.measure import ContextFindings, Explained, Trade
+from stablenet.weighting.recommended import Decision
 
 Level = Literal["likely", "perhaps", "unlikely"]
 
@@ -66,10 +67,6 @@ NOT_UNDONE = (
     "Making the columns independent of each other does not separate the context you named from the label. "
     "Balance by the context itself (equal weight for every context of a class)."
 )
-NOT_FOUND = (
-    "The weights would not raise the samples whose context is rare in their class. Balance by the context you know "
-    "(equal weight for every context of a class), or collect such samples."
-)
 
 
 @dataclass(frozen=True)
@@ -99,14 +96,24 @@ class Verdict:
 
 
 def judge_images(
-    whole: Explained, border: Explained, trade: Trade, context: ContextFindings | None, bars: Bars = HAND_MADE
+    whole: Explained,
+    border: Explained,
+    trade: Trade,
+    decision: Decision,
+    context: ContextFindings | None,
+    bars: Bars = HAND_MADE,
 ) -> Verdict:
-    """trade: of the weights at full strength."""
+    """The answer is that of training: where it would act, StableNet is likely to help.
+
+    trade: of the weights at full strength.
+    """
     amount = rate_border(border, bars)
-    reasons = [_say_border(whole, border, amount), say_trade(trade, ENTANGLED_ESS)]
+    would = "act" if decision.act else "train plainly"
+    reasons = [_say_border(whole, border, amount), f"Training would {would}: {decision.reason}."]
+    reasons.append(say_trade(trade, ENTANGLED_ESS))
     if context is not None:
         reasons.append(say_context(context))
-    level, advice = _choose(amount, trade, context)
+    level, advice = _choose(amount, trade, decision, context)
     return Verdict(level, tuple(reasons), advice)
 
 
@@ -128,21 +135,13 @@ def is_tied(context: ContextFindings) -> bool:
     return context.v_before >= WEAK_V and context.p_value <= SIGNIFICANT
 
 
-def _choose(amount: str, trade: Trade, context: ContextFindings | None) -> tuple[Level, str]:
-    tied = context is not None and is_tied(context)
-    if amount == "none" and not tied:
+def _choose(amount: str, trade: Trade, decision: Decision, context: ContextFindings | None) -> tuple[Level, str]:
+    """What can only be perhaps: weights that too few samples would carry, for a network trained from scratch."""
+    if decision.act:
+        return ("perhaps", ENTANGLED) if is_entangled(trade, ENTANGLED_ESS) else ("likely", LOOK)
+    if context is None or is_tied(context):
         return "unlikely", PLAIN
-    if is_entangled(trade, ENTANGLED_ESS):
-        return "unlikely", ENTANGLED
-    if context is None:
-        return "likely" if amount == "much" else "perhaps", LOOK
-    if not tied:
-        return ("perhaps", OTHER_CONTEXT) if amount == "much" else ("unlikely", NOT_THIS_CONTEXT)
-    if trade.is_even:  # a run that used offsets in place of weights, or neither
-        return "likely" if amount == "much" else "perhaps", LOOK
-    if not context.weight_minority > 1:  # NaN where no sample lies outside its class's main context
-        return "unlikely", NOT_FOUND
-    return "likely" if amount == "much" and context.weight_minority >= FOUND else "perhaps", LOOK
+    return "unlikely", NOT_THIS_CONTEXT if amount == "none" else OTHER_CONTEXT
 
 
 def _say_border(whole: Explained, border: Explained, amount: str) -> str:

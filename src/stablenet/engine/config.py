@@ -69,15 +69,23 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """name, pretrained, head, parameters: as in `stablenet.models.build_network`."""
+    """name, pretrained, head, parameters: as in `stablenet.models.build_network`.
+
+    statistics: of BatchNorm layers; "frozen" uses and keeps those of the pretrained weights in training. Under shifted
+        contexts that keeps more of what the weights know, for every method; it wants a learning rate of 0.002 or so, at
+        0.01 training may fail (results/natural).
+    """
 
     name: str = "paper-cnn"
     pretrained: str = ""
     head: HeadStart = "default"
     parameters: dict[str, Any] = field(default_factory=dict)
+    statistics: Literal["batch", "frozen"] = "batch"
 
     def __post_init__(self) -> None:
         check_fields(self)
+        there = self.statistics == "batch" or bool(self.pretrained)
+        require(there, "statistics", "batch without pretrained weights, which bring statistics", self.statistics)
 
 
 @dataclass(frozen=True, kw_only=True)

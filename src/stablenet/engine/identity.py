@@ -49,6 +49,8 @@ def identify(config: RunConfig, contents: Contents) -> Identity:
         del plain["train"]["averaging"], plain["train"]["swad"]  # not used
     if config.model.head == "default":
         del plain["model"]["head"]  # as before there was a choice
+    if config.model.statistics == "batch":
+        del plain["model"]["statistics"]  # as before there was a choice
     if config.data.manifest:
         plain["data"] = {"manifest": contents.manifest, **{name: plain["data"][name] for name in _BESIDE_MANIFEST}}
     if contents.weights:

@@ -138,6 +138,9 @@ class Watcher:
     def step(self, step: int, epoch: int, totals: EpochMeans) -> None:
         """A step was done (from 1)."""
 
+    def solve(self, record: dict[str, Any]) -> None:
+        """A method recorded what it computed between epochs; under "decision", what it decided and why."""
+
     def epoch(self, record: dict[str, Any], note: str = "") -> None:
         """An epoch was recorded.   note: a remark of the method, usually empty."""
 

@@ -209,6 +209,8 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
         parameters=model.parameters,
         root=runtime.root,
     )
+    if model.statistics == "frozen":
+        network.keep_statistics()
     context = Context.of_split(manifest, config.train.epochs, config.seed, bool(config.model.pretrained))
     algorithm = build_algorithm(config.method.name, config.method.parameters, network, context)
     if fabric.world_size > 1 and not algorithm.several_processes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -373,9 +373,11 @@ class Training:
             "steps_per_epoch": len(session.training),
         }
 
-    def _record_solve(self, diagnostics: dict[str, float]) -> None:
+    def _record_solve(self, diagnostics: Mapping[str, float | str]) -> None:
         if diagnostics:
-            self._record({"kind": "solve", "epoch": self._position.epoch + 1, **diagnostics})
+            record = {"kind": "solve", "epoch": self._position.epoch + 1, **diagnostics}
+            self._record(record)
+            self._watcher.solve(record)
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._records is not None:

@@ -8,7 +8,7 @@ look at whether the network has come to answer against the context (`context_use
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from stablenet.errors import UserError
 from stablenet.integrations.criterion import classify
 from stablenet.models import FeatureTaps, read_features
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, WholeSet, distributed, recommended
+from stablenet.weighting.evidence import EvidenceSums
 
 
 class SizedDataset(Protocol):
@@ -97,6 +98,11 @@ class DatasetCriterion(nn.Module):
     pretrained: whether the model was trained on other images. What follows from it, `recommend` says: such a network
         gets offsets of the taps' leading components and even weights; any other gets weights of all taps, which grow
         over the first sixth of the epochs, and half the offsets of the first tap.
+    act: "auto" looks first whether context and label are tied (`recommended.decide`); where they are not, the criterion
+        is the plain cross-entropy, to the bit. "always" does not look.
+    contexts: (N,) what is known of every sample's context (site, season, domain), classes from 0 on; None for nothing.
+        They are read for that decision alone.
+    decision: what was decided, why, and on which evidence; None with act="always".
     diagnostics: what was found: `ess_ratio` and `largest_weight` of the weights at their full strength,
         `context_explains`, the share of the label's entropy that the offsets' regression predicts, and with weights
         `dependence_before` and `dependence_after`.
@@ -121,6 +127,8 @@ class DatasetCriterion(nn.Module):
         epochs: int,
         pretrained: bool = False,
         offset: float | None = None,
+        act: Literal["auto", "always"] = "auto",
+        contexts: Tensor | None = None,
         seed: int = 0,
         storage: torch.dtype = torch.float16,
         memory: str | None = None,
@@ -152,8 +160,14 @@ class DatasetCriterion(nn.Module):
         if distributed.processes() > 1:
             share = DistributedSampler(indexed, shuffle=False)
         options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "generator": generator}
-        self._read(model, FeatureTaps(model, taps), DataLoader(indexed, sampler=share, **options))
-        self.diagnostics = self.whole_set.solve()
+        known = 0 if contexts is None else int(contexts.max()) + 1
+        sums = EvidenceSums(num_classes, known, shared=share is not None) if act == "auto" else None
+        loader = DataLoader(indexed, sampler=share, **options)
+        self._read(model, FeatureTaps(model, taps), loader, sums, contexts)
+        self.decision = None if sums is None else recommended.decide(sums.weigh())
+        if self.decision is not None:
+            self.whole_set.settle(self.decision)
+        self.diagnostics = {**({} if self.decision is None else self.decision.figures), **self.whole_set.solve()}
         self.whole_set.set_epoch(0, epochs)
 
     def forward(self, outputs: Tensor, targets: Tensor, index: Tensor | None = None) -> Tensor:
@@ -198,20 +212,29 @@ class DatasetCriterion(nn.Module):
             self.whole_set.set_epoch(self._epoch, self._epochs)
         self._seen += total
 
-    def _read(self, model: nn.Module, taps: FeatureTaps, loader: DataLoader[tuple[Any, ...]]) -> None:
+    def _read(
+        self,
+        model: nn.Module,
+        taps: FeatureTaps,
+        loader: DataLoader[tuple[Any, ...]],
+        sums: EvidenceSums | None,
+        contexts: Tensor | None,
+    ) -> None:
         device = next(model.parameters(), torch.empty(0)).device
 
         def extract(x: Tensor) -> dict[str, Tensor]:
             model(x)
             return taps.take()
 
-        def collect(labelled: tuple[Tensor, Tensor], features: Mapping[str, Tensor]) -> None:
-            index, y = labelled
+        def collect(batch: tuple[Tensor, Tensor, Tensor], features: Mapping[str, Tensor]) -> None:
+            index, x, y = batch
+            if sums is not None:
+                sums.add(y, x, None if contexts is None else contexts[index.cpu()].to(y.device))
             self.whole_set.collect(index, features, y.long())
 
         moved = ([part.to(device) for part in batch[:3]] for batch in loader)
         try:
-            read_features(model, extract, (((index, y), x) for index, x, y in moved), collect)
+            read_features(model, extract, (((index, x, y), x) for index, x, y in moved), collect)
         finally:
             taps.remove()
             shard_again(model)

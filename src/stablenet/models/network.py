@@ -117,6 +117,13 @@ class Backbone:
     channels_last: bool = False
 
 
+def freeze_batchnorm(module: nn.Module) -> None:
+    """Use and keep the statistics of all BatchNorm layers until the next `train`; their slopes are still learned."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.eval()
+
+
 class Network(nn.Module):
     """Features, then a linear classifier.
 
@@ -136,6 +143,18 @@ class Network(nn.Module):
         self._channels_last = backbone.channels_last
         self._cut = find_cut(backbone.body)
         self._hooks: FeatureTaps | None = None
+        self._keeps_statistics = False
+
+    def keep_statistics(self) -> None:
+        """From now on BatchNorm layers use and keep the statistics they have, also in training."""
+        self._keeps_statistics = True
+        freeze_batchnorm(self)
+
+    def train(self, mode: bool = True) -> Network:
+        super().train(mode)
+        if self._keeps_statistics:
+            freeze_batchnorm(self)
+        return self
 
     def forward_features(self, images: Tensor) -> Tensor:
         """images (B, 3, s, s) -> (B, width), what the classifier sees."""

@@ -170,7 +170,7 @@ class DatasetWeighting(SampleStore):
         assert solution.halfway is not None
         self.course.copy_(torch.cat([before, solution.halfway, after]))
         self._hand_out()
-        self._forget()
+        self.forget()
         self.last_solution = solution
         return solution
 

@@ -359,7 +359,7 @@ class DatasetOffsets(SampleStore):
         else:
             self.offsets.zero_()
             solution.write(self.offsets, chosen, self.strength * self.left)
-        self._forget()
+        self.forget()
         return solution
 
 

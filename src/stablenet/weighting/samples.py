@@ -150,7 +150,7 @@ class SampleStore(nn.Module):
             return False
         return bool(distributed.smallest(int(self._shelf.owns(index).all()), self._shelf.device))
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._shelf = None
         self.seen.fill_(False)
         self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from stablenet.weighting.dataset import DatasetWeighting
 from stablenet.weighting.offsets import DatasetOffsets
-from stablenet.weighting.recommended import WholeSetPlan
+from stablenet.weighting.recommended import Decision, WholeSetPlan
 
 
 class WholeSet(nn.Module):
@@ -25,6 +25,7 @@ class WholeSet(nn.Module):
     plan: see `WholeSetPlan`.   preset, overrides: of `DatasetWeighting`.   fold_seed: of the offsets' folds.
     """
 
+    acts: Tensor
     weighting: DatasetWeighting | None
     offsets: DatasetOffsets | None
 
@@ -43,6 +44,8 @@ class WholeSet(nn.Module):
     ) -> None:
         super().__init__()
         self.plan, self.num_samples = plan, num_samples
+        self.register_buffer("acts", torch.ones((), dtype=torch.bool))
+        self._acts = True  # the same, known to the host
         self.weighting = None
         if plan.strength > 0:
             self.weighting = DatasetWeighting(
@@ -60,9 +63,24 @@ class WholeSet(nn.Module):
                 memory=memory,
                 place=place,
             )
-
-        if self.weighting is not None and self.offsets is not None:
+        self._lends = self.weighting is not None and self.weighting.settings.pairs != "features"  # it keeps labels
+        if self.weighting is not None and self.offsets is not None and self._lends:
             self.offsets.borrow(self.weighting)
+
+    def settle(self, decision: Decision) -> None:
+        """Follow a decision. Where it is not to act, losses are those of plain training, to the bit."""
+        self.acts.fill_(decision.act)
+        self._acts = decision.act
+
+    @property
+    def act(self) -> bool:
+        """Whether weights and offsets enter the loss."""
+        return self._acts
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        known = {f"{prefix}acts": torch.ones((), dtype=torch.bool), **state_dict}  # older states always acted
+        self._acts = bool(known[f"{prefix}acts"])
+        super()._load_from_state_dict(known, prefix, *args)
 
     def collect(self, index: Tensor, features: Mapping[str, Tensor], labels: Tensor) -> None:
         """Remember a batch.   index: (B,).   features: (B, m) of every tap, the first tap first.   labels: (B,).
@@ -72,9 +90,11 @@ class WholeSet(nn.Module):
         first = next(iter(features.values()))
         if self.weighting is not None:
             self.weighting.collect(index, dict(features), labels)
-            if self.offsets is not None:
-                self.offsets.columns.fill_(0 if self.offsets.components else first.shape[1])
-        elif self.offsets is not None:
+        if self.offsets is None:
+            return
+        if self._lends:
+            self.offsets.columns.fill_(0 if self.offsets.components else first.shape[1])
+        else:
             self.offsets.collect(index, dict(features) if self.offsets.components else first, labels)
 
     def solve(self) -> dict[str, float]:
@@ -83,6 +103,9 @@ class WholeSet(nn.Module):
         ess_ratio, largest_weight: 1 for even weights.   dependence_before, dependence_after: with weights.
         context_explains: with offsets, the share of the label's entropy that their regression predicts.
         """
+        if not self._acts:
+            self._forget()
+            return {"ess_ratio": 1.0, "largest_weight": 1.0}
         explained = None if self.offsets is None else self.offsets.solve().explained  # first: the weights forget
         if self.weighting is None:
             found = {"ess_ratio": 1.0, "largest_weight": 1.0}
@@ -96,19 +119,30 @@ class WholeSet(nn.Module):
             found["context_explains"] = explained
         return found
 
+    def _forget(self) -> None:
+        """Give back the memory of features that are not needed."""
+        for store in (self.weighting, self.offsets):
+            if store is not None:
+                store.forget()
+
     def set_epoch(self, epoch: int, epochs: int) -> None:
         """Let the weights be as strong as the plan has them in epoch `epoch` (from 0) of `epochs`."""
         if self.weighting is not None:
             self.weighting.set_strength(self.plan.strength_in(epoch, epochs))
 
     def forward(self, index: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Weights (B,) and offsets (B, C) of samples, as they enter the loss; None where there are none."""
+        """Weights (B,) and offsets (B, C) of samples, as they enter the loss; None where there are none.
+
+        The module decides nothing by itself: see `settle`.
+        """
+        if not self._acts:
+            return None, None
         weights = None if self.weighting is None else self.weighting(index)
         return weights, None if self.offsets is None else self.offsets(index)
 
     def diagnose_step(self, device: torch.device) -> dict[str, Tensor]:
         """Scalars on the device that describe the weights of this epoch."""
-        if self.weighting is None:
+        if self.weighting is None or not self._acts:
             return {"ess_ratio": torch.ones((), device=device)}
         before, after = self.weighting.dependence.unbind()
         return {"dependence_before": before, "dependence_after": after, "ess_ratio": self.weighting.ess}

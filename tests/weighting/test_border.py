@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stablenet.diagnose.shallow import draw_maps, extract_bank, mask_border, pool_border
+from stablenet.weighting.border import draw_maps, extract_bank, mask_border, pool_border
 
 
 def test_border_is_the_outer_eighth():
