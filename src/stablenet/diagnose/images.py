@@ -108,7 +108,7 @@ def _judge(
         weights=weights,
         weights_from=origin,
         context=context,
-        scores=read_own(whole.scores, y) / 2 + read_own(border.scores, y) / 2,
+        scores=read_own(whole.scores, y) / 2 + read_own(outer.scores, y) / 2,
         ids=tuple(subject.ids),
         paths=tuple(subject.paths),
         show=subject.show,

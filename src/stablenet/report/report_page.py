@@ -20,6 +20,7 @@ from stablenet.bench.collect import FoundRun
 from stablenet.engine.config import RunConfig
 from stablenet.evaluation.selection import RULES
 from stablenet.pages import draw_curves, render, write_points
+from stablenet.pages.write import Filters
 from stablenet.report import charts
 from stablenet.report.charts import PARTS, CurveReader
 from stablenet.report.detail import look_closer
@@ -194,7 +195,7 @@ def render_page(gathered: Gathered, inside: Sequence[Inside], settings: ReportSe
         "runs": gathered.runs,
         "details": Markup(gather_details(gathered.results, gathered.runs)),
     }
-    filters = {"share": write_share, "points": write_points, "mean_of": write_mean, "standing": name_standing}
+    filters: Filters = {"share": write_share, "points": write_points, "mean_of": write_mean, "standing": name_standing}
     return render("report/page.html.jinja", values, filters, SCRIPTS)
 
 
