@@ -73,3 +73,9 @@ def test_lines_pass_through_the_means(findings):
     assert len(find(svg, "polyline", "thin stablenet")) == 2
     learning = demo_charts.draw_learning(findings, "validation", "accuracy")
     assert len(find(learning, "polyline", "thin erm")) == 3
+
+
+def test_no_dependence_at_all_can_be_drawn():
+    """A chart of one value: the ticks of an axis without a range."""
+    points = find(demo_charts.draw_change([(0.0, 0.0)]), "circle", "dot stablenet")
+    assert len(points) == 2

@@ -4,7 +4,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stablenet.pages import Drawing, Scale, choose_ticks, draw_curves, draw_weight_histogram, shorten, write_points
+from stablenet.pages import (
+    Drawing,
+    Scale,
+    choose_ticks,
+    draw_curves,
+    draw_maps,
+    draw_weight_histogram,
+    shorten,
+    write_points,
+)
 from stablenet.pages.plots import BARS, average_curves, count_shares
 
 
@@ -71,4 +80,20 @@ def test_weights_are_counted():
 
 def test_names_and_points():
     assert (shorten("grass", 5), shorten("grasses", 5)) == ("grass", "gras…")
-    assert (write_points(1.26), write_points(-0.4)) == ("+1.3", "−0.4")
+    assert (write_points(1.26), write_points(-0.4), write_points(-0.01)) == ("+1.3", "−0.4", "0.0")
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.5, 1e-320, 1e300])
+def test_a_range_of_one_value_has_one_tick_in_the_middle(value):
+    assert choose_ticks(value, value) == [value]
+    assert Scale(value, value, 0, 100)(value) == 50
+
+
+def test_a_range_without_end_is_refused():
+    with pytest.raises(ValueError, match="must be finite"):
+        choose_ticks(0, float("inf"))
+
+
+def test_maps_of_one_value_can_be_drawn():
+    svg = draw_maps({"one": [[0.5]]}, ["row"], "a title", "one across", str)
+    assert len(find(svg, "rect", "h0")) == 2  # the cell, and the shade in the key
