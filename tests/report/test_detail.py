@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
 
+from stablenet.metrics import describe_groups
 from stablenet.report.detail import draw_calibration, look_closer, measure_calibration
 from tests.report.test_report_page import ERM, OURS
 
@@ -49,14 +51,14 @@ def test_every_group_with_both_methods_and_the_gain(gain):
 
 def test_groups_of_the_records_need_no_predictions(gain):
     figures = {}
-    for side, right in (("erm", 1), ("ours", 3)):
+    for side, right in (("erm", 5), ("ours", 15)):
         for refs in gain.runs[side].values():
             refs[0].path.joinpath(f"predictions-{RULE}-test.parquet").unlink()
-            listed = {"sea": {"cat": [right, 4]}, "shore": {"cat": [4, 4]}}
-            figures[refs[0].path] = {"groups": {"per_group": listed, "worst": {"accuracy": right / 4}}}
+            hits, count = torch.tensor([[right], [20]]), torch.tensor([[20], [20]])
+            figures[refs[0].path] = {"groups": describe_groups(hits, count, ("sea", "shore"), ("cat",))}
     found = look_closer(gain, figures, RULE)
     assert (found.groups["cat", "sea"].theirs, found.groups["cat", "sea"].ours) == (25.0, 75.0)
-    assert found.groups["cat", "sea"].count == 4
+    assert found.groups["cat", "sea"].count == 20
     assert found.worst.versus.mean == pytest.approx(50)
     assert list(found.confusions) == []
 

@@ -128,7 +128,11 @@ def _read_groups(side: Mapping[int, Sequence[RunRef]], figures: Figures) -> Coun
         if not all(listed):
             return None
         found[seed] = [
-            {(name, context): (pair[0], pair[1]) for context, cells in each.items() for name, pair in cells.items()}
+            {
+                (name, context): (group["right"], group["count"])
+                for context, cells in each.items()
+                for name, group in cells.items()
+            }
             for each in listed
             if each
         ]
