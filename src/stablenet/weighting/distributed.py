@@ -52,12 +52,16 @@ def smallest(value: int, device: torch.device) -> int:
 
 def sum_in_place(values: Tensor) -> None:
     """Replace numbers by their sums over all processes: whole numbers, or such as are zero in all but one of them."""
+    if processes() == 1:
+        return
     with name_lost_process():
         dist.all_reduce(values)
 
 
 def max_in_place(values: Tensor) -> None:
     """Replace numbers by the largest of all processes."""
+    if processes() == 1:
+        return
     with name_lost_process():
         dist.all_reduce(values, dist.ReduceOp.MAX)
 
