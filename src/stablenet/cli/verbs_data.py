@@ -311,9 +311,12 @@ def _name(manifest: Manifest) -> str:
 
 
 def _refuse_source_folder(path: Path, table: AnyImageList) -> None:
-    root: Path | None = getattr(table, "root", None)
-    if root is not None and root.is_dir() and path.resolve().is_relative_to(root.resolve()):
-        raise UserError(f"{path} is inside the source folder {root}, where StableNet never writes: choose another path")
+    from stablenet.data.image_list import ImageList
+
+    if isinstance(table, ImageList) and table.contains(path):
+        raise UserError(
+            f"{path} is inside the source folder {table.root}, where StableNet never writes: choose another path"
+        )
 
 
 def _warn_of_duplicates(table: AnyImageList) -> None:

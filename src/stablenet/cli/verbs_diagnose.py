@@ -22,17 +22,26 @@ if TYPE_CHECKING:
     from stablenet.tabular.fit import TableReport
 
 Report = Callable[[str, int, int], None]
+LABEL = "label"  # the usual name of its column
 
 
 def diagnose(
     data: Annotated[
         str,
         typer.Argument(
-            help="A folder or zip of images (class/image or domain/class/image), a CSV file, a named source, or a run."
+            help="A folder or zip of images (class/image or domain/class/image, also below train/, test/), a CSV file, "
+            "a named source, or a run."
         ),
     ],
-    label: Annotated[str, typer.Option(help="CSV: the column to predict.")] = "label",
+    label: Annotated[str, typer.Option(help="CSV: the column to predict.")] = LABEL,
     context: Annotated[str | None, typer.Option(help="CSV: the column with the context.")] = None,
+    part: Annotated[
+        str,
+        typer.Option(
+            help="CSV of images: the column with a given split, of which the training part is diagnosed; by default "
+            "part, split or subset. With none, all images are."
+        ),
+    ] = "",
     leave_out: Annotated[list[str] | None, typer.Option(help="CSV: a column to leave out; repeatable.")] = None,
     setting: Annotated[str, typer.Option(help="Named source: diagnose the training part of this setting.")] = "",
     settings: Annotated[
@@ -41,7 +50,10 @@ def diagnose(
     manifest: Annotated[
         Path | None, typer.Option(help="Named source: diagnose the training part of this manifest.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of a named source; by default STABLENET_DATA.")] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a named source or of a CSV's images; by default STABLENET_DATA."),
+    ] = None,
     backbone: Annotated[
         str, typer.Option(help="A network whose first stages give the features, such as resnet50.")
     ] = "",
@@ -66,24 +78,25 @@ def diagnose(
         if _is_plain_table(data):
             found = _diagnose_table(Path(data), label, context, tuple(leave_out or ()), seed, report)
         else:
-            subject = _open(data, label, context, setting, settings, manifest, root)
+            subject = _open(data, label, context, part, setting, settings, manifest, root)
             found = _diagnose_images(subject, backbone, pretrained, root, limit, seed, report)
-    asked = _describe(data, label, context, leave_out or [], csv)
+    asked = _describe(data, label, context, part, leave_out or [], csv)
     if csv is not None:
         write_exceptions(found, csv)
     write_page(found, output, "stablenet " + shlex.join(sys.argv[1:]), time.perf_counter() - start, asked)
     _print_diagnosis(found, output, asked)
 
 
-def _describe(data: str, label: str, context: str | None, leave_out: list[str], csv: Path | None) -> Asked:
+def _describe(data: str, label: str, context: str | None, part: str, leave_out: list[str], csv: Path | None) -> Asked:
     """What was diagnosed, with the options that say how it is read."""
     from stablenet.diagnose.next_steps import Asked
     from stablenet.diagnose.subject import is_source
     from stablenet.engine.run import RunFolder
 
     left_out = [word for name in leave_out for word in ("--leave-out", name)]
-    options = ["--label", label] if label != "label" else []
+    options = ["--label", label] if label != LABEL else []
     options += ["--context", context] if context else []
+    options += ["--part", part] if part else []
     told = str(csv) if csv else ""
     if _is_plain_table(data):
         fit = ["--target", label, *(["--environment", context] if context else []), *left_out]
@@ -94,12 +107,11 @@ def _describe(data: str, label: str, context: str | None, leave_out: list[str], 
 
 
 def _is_plain_table(data: str) -> bool:
-    """Whether this is a CSV file without a column `path`, whose columns are the features."""
+    """Whether this is a CSV file whose columns are the features, and not a list of images."""
+    from stablenet.data.sources.listing import has_paths
+
     path = Path(data)
-    if path.suffix != ".csv" or not path.is_file():
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:  # whoever reads it whole says what is wrong
-        return "path" not in [name.strip().strip('"') for name in file.readline().rstrip("\r\n").split(",")]
+    return path.suffix == ".csv" and path.is_file() and not has_paths(path)
 
 
 def _diagnose_table(
@@ -116,6 +128,7 @@ def _open(
     data: str,
     label: str,
     context: str | None,
+    part: str,
     setting: str,
     settings: list[str] | None,
     manifest: Path | None,
@@ -136,7 +149,7 @@ def _open(
     if not is_source(data):
         if setting or settings or manifest:
             raise UserError(f"{data} is not a named source: --setting, --set and --manifest apply only to those")
-        return open_place(Path(data), label, context)
+        return open_place(Path(data), "" if label == LABEL else label, context, part, root)
     if context is not None:
         raise UserError(f"the contexts of {data} are its domains: leave --context out")
     given = {name: value for text in settings or () for name, value in parse_setting(text).items()}

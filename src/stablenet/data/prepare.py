@@ -90,7 +90,7 @@ def prepare(
 
 
 def _check_place(table: ImageList, path: Path) -> None:
-    if table.root.is_dir() and path.resolve().is_relative_to(table.root.resolve()):
+    if table.contains(path):
         raise UserError(f"the store {path} would be inside its source {table.root}: choose another path")
     foreign = path.is_file() or (path.is_dir() and any(path.iterdir()) and not (path / HEADER).exists())
     if foreign:
