@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stablenet.values import check_fields
+
 PATH, LABEL, CONTEXT, PART = "path", "label", "context", "part"
 USUAL = {
     PATH: ("path", "file_name", "img_filename"),
@@ -32,6 +34,9 @@ class Columns:
     label: str = ""
     context: str = ""
     part: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def find_part(name: str) -> str | None:

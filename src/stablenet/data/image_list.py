@@ -52,6 +52,10 @@ class ImageList:
         return read_bytes(self.root, path)
 
     @property
+    def known_as(self) -> str:
+        return self.title or self.name
+
+    @property
     def contexts(self) -> tuple[str, ...]:
         """The domains; none where there is only one, which says nothing."""
         return self.domains if len(self.domains) > 1 else ()

@@ -139,7 +139,7 @@ def from_table(table: ImageList) -> Subject:
     paths = table.rows["path"].tolist()
     known = table.rows["domain"].nunique() > 1
     return Subject(
-        name=table.title or table.name,
+        name=table.known_as,
         classes=table.classes,
         contexts=table.domains if known else (),
         y=np.array(table.rows["label"], np.int64),

@@ -17,6 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+from stablenet.data.columns import Columns
 from stablenet.errors import UserError
 from stablenet.files import read_text
 from stablenet.registry import unknown_name
@@ -44,7 +45,10 @@ HASH_DIGITS = 12  # of the hash in the name of a run folder
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """source, setting, parameters: as in `stablenet data split`.   split_seed: None for the run's seed.
+    """source, setting, parameters: as in `stablenet data split`; without a setting, the one that fits the source.
+    split_seed: None for the run's seed.
+    columns: names of those of your own image list, see `Columns`.   image_list: the list, if it is not --root but its
+    relative paths begin there.
     manifest: a file made by `stablenet data split`, instead of source, setting, parameters and split_seed.
     store_size: side of the stored square images; None keeps their size.   image_size: input size of the network.
     augment: crop, flip and colour jitter for training images.   augmentation: overrides for `AugmentSettings`.
@@ -52,9 +56,11 @@ class DataConfig:
     """
 
     source: PlainName = "embedded"
-    setting: str = "adversarial"
+    setting: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     split_seed: int | None = None
+    columns: Columns = field(default_factory=Columns)
+    image_list: str = ""
     manifest: str = ""
     store_size: Count | None = None
     image_size: Count = 28

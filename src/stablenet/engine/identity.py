@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from stablenet.data.columns import Columns
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, hash_values
 from stablenet.files import hash_file
@@ -16,11 +17,15 @@ from stablenet.models.build import find_weights, is_file
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
 
 
+_BLENDED = ("embedded", "mnist-m")  # sources split by `adversarial` where no split is named
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contents:
     """Hashes of the files a config refers to, "" for none: independent of machine and path."""
 
     manifest: str = ""
+    image_list: str = ""
     weights: str = ""
 
 
@@ -51,6 +56,14 @@ def identify(config: RunConfig, contents: Contents) -> Identity:
         del plain["model"]["head"]  # as before there was a choice
     if config.model.statistics == "batch":
         del plain["model"]["statistics"]  # as before there was a choice
+    if not config.data.setting and config.data.source in _BLENDED:
+        plain["data"]["setting"] = "adversarial"  # as it was when this was the default
+    if config.data.columns == Columns():
+        del plain["data"]["columns"]  # as before there was a choice
+    if config.data.image_list:
+        plain["data"]["image_list"] = contents.image_list
+    else:
+        del plain["data"]["image_list"]  # as before there was a choice
     if config.data.manifest:
         plain["data"] = {"manifest": contents.manifest, **{name: plain["data"][name] for name in _BESIDE_MANIFEST}}
     if contents.weights:
@@ -65,7 +78,8 @@ def read_contents(config: RunConfig, root: Path | None, manifest: Manifest | Non
     else:
         split = manifest.hash if manifest is not None else _hash_manifest(*_stamp(Path(config.data.manifest)))
     weights = _hash_file(*_stamp(find_weights(config.model.pretrained, root))) if _names_weights(config) else ""
-    return Contents(manifest=split, weights=weights)
+    listed = _hash_file(*_stamp(Path(config.data.image_list))) if _names_image_list(config) else ""
+    return Contents(manifest=split, image_list=listed, weights=weights)
 
 
 def describe_weights(config: RunConfig, root: Path | None) -> dict[str, str]:
@@ -81,8 +95,14 @@ def recall_contents(config: RunConfig, hashed: Mapping[str, Any]) -> Contents:
     """
     return Contents(
         manifest=hashed["data"]["manifest"] if config.data.manifest else "",
+        image_list=hashed["data"]["image_list"] if _names_image_list(config) else "",
         weights=hashed["model"]["pretrained"] if _names_weights(config) else "",
     )
+
+
+def _names_image_list(config: RunConfig) -> bool:
+    """Whether the images are those of a list, and not of a manifest, which lists them too."""
+    return bool(config.data.image_list) and not config.data.manifest
 
 
 def _names_weights(config: RunConfig) -> bool:

@@ -35,9 +35,14 @@ def open_data(config: RunConfig, root: Path | None, progress: Progress | None = 
     if data.manifest:
         return RunData(data, Manifest.load(Path(data.manifest)), root, progress)
     seed = config.seed if data.split_seed is None else data.split_seed
-    table = read_source(data.source, root)
+    table = read_table(data, data.source, root)
     split = apply_setting(table, data.setting, seed, data.parameters, "data.parameters")
     return RunData(data, split, root, progress, table)
+
+
+def read_table(data: DataConfig, source: str, root: Path | None) -> AnyImageList:
+    """The image list of a source; of users' own images with the config's names of columns."""
+    return read_source(source, root, data.columns, Path(data.image_list) if data.image_list else None)
 
 
 def make_normalization(data: DataConfig) -> Normalization:
@@ -84,7 +89,9 @@ class RunData:
     @cached_property
     def table(self) -> AnyImageList:
         """The image list of the source, with all parts."""
-        return read_source(self.manifest.source, self._root) if self._read_table is None else self._read_table
+        if self._read_table is not None:
+            return self._read_table
+        return read_table(self._config, self.manifest.source, self._root)
 
     @cached_property
     def _store(self) -> PixelStore:
@@ -130,6 +137,7 @@ def check_config(config: RunConfig) -> None:
     read_settings(config.method.name, config.method.parameters)
     if not config.data.manifest:
         SOURCES[config.data.source]  # raises for an unknown one
-        read_parameters(config.data.setting, config.data.parameters, "data.parameters")
+        if config.data.setting:
+            read_parameters(config.data.setting, config.data.parameters, "data.parameters")
     read_fields(AugmentSettings, config.data.augmentation, "data.augmentation")
     check_backbone(config.model.name, config.model.parameters)
