@@ -155,7 +155,7 @@ def test_mistakes_in_the_place_are_named(tmp_path):
     (tmp_path / "empty" / "a").mkdir(parents=True)
     with pytest.raises(UserError, match="holds no images"):
         open_place(tmp_path / "empty", "label", None)
-    with pytest.raises(UserError, match="composed by a setting"):
+    with pytest.raises(UserError, match="composed by a split"):
         open_source("embedded", None, None, "", {})
     listing = tmp_path / "l.csv"
     listing.write_text("path,label\na.png,x\n")
