@@ -128,15 +128,15 @@ def tabulate_source(name: str) -> Table:
     return table
 
 
-def tabulate_settings() -> Table:
+def tabulate_splits() -> Table:
     from dataclasses import fields
 
-    from stablenet.data.splits import SETTINGS
+    from stablenet.data.splits import SPLITS
 
-    table = Table("setting", "what", "parameters", title="settings")
-    for name in SETTINGS:
-        setting = SETTINGS[name]
-        table.add_row(name, setting.title, ", ".join(field.name for field in fields(setting.parameters)))
+    table = Table("split", "what", "parameters", title="splits")
+    for name in SPLITS:
+        split = SPLITS[name]
+        table.add_row(name, split.title, ", ".join(field.name for field in fields(split.parameters)))
     return table
 
 

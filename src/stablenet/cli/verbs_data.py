@@ -31,9 +31,9 @@ def list_sources(
         typer.Option(help="Compare a folder or archive with the source's layout; nothing is written or decoded."),
     ] = None,
 ) -> None:
-    """List the data sources and settings, show the details of one source, or check a copy of it."""
+    """List the data sources and splits, show the details of one source, or check a copy of it."""
     from stablenet.cli.console import Console
-    from stablenet.cli.data_output import tabulate_settings, tabulate_source, tabulate_sources
+    from stablenet.cli.data_output import tabulate_source, tabulate_sources, tabulate_splits
 
     console = Console()
     if check is not None:
@@ -43,7 +43,7 @@ def list_sources(
         console.print(tabulate_source(name))
         return
     console.print(tabulate_sources())
-    console.print(tabulate_settings())
+    console.print(tabulate_splits())
 
 
 def _check_layout(name: str | None, root: Path) -> None:
@@ -91,8 +91,8 @@ def download(
 @app.command()
 def split(
     source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
-    setting: Annotated[
-        str, typer.Argument(help="A setting from `stablenet data list`; by default the one that fits the source.")
+    split: Annotated[
+        str, typer.Argument(help="A split from `stablenet data list`; by default the one that fits the source.")
     ] = "",
     root: Root = None,
     column: ColumnNames = None,
@@ -125,14 +125,14 @@ def split(
     test_size: Annotated[int | None, typer.Option(help="Adversarial, correlated: number of test images.")] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", help='Any other parameter of the setting: --set \'contexts=["street", "forest"]\'.'),
+        typer.Option("--set", help='Any other parameter of the split: --set \'contexts=["street", "forest"]\'.'),
     ] = None,
 ) -> None:
-    """Split a source by a setting and write the manifest."""
+    """Divide a source into training, validation and test, and write the manifest."""
     given = {
-        "target": _parse_domains("target", target, setting),
-        "dominant": _parse_domains("dominant", dominant, setting),
-        "ratio": _parse_ratio(ratio, setting),
+        "target": _parse_domains("target", target, split),
+        "dominant": _parse_domains("dominant", dominant, split),
+        "ratio": _parse_ratio(ratio, split),
         "validation": validation,
         "published": published,
         "allow_shortfall": allow_shortfall,
@@ -145,13 +145,13 @@ def split(
     }
     parameters = {name: value for name, value in given.items() if value is not None}
     table = Place(root, column, image_list).read(source)
-    _split(table, setting, out, seed, parameters | parse_sets(sets or []))
+    _split(table, split, out, seed, parameters | parse_sets(sets or []))
 
 
-def _split(table: AnyImageList, setting: str, out: Path | None, seed: int, given: dict[str, Any]) -> None:
+def _split(table: AnyImageList, split: str, out: Path | None, seed: int, given: dict[str, Any]) -> None:
     from stablenet.data.splits import split_table
 
-    manifest = split_table(table, setting, seed, **given)
+    manifest = split_table(table, split, seed, **given)
     path = out or Path("splits") / _name(manifest)
     _refuse_source_folder(path, table)
     _warn_of_duplicates(table)
@@ -159,7 +159,7 @@ def _split(table: AnyImageList, setting: str, out: Path | None, seed: int, given
     for note in manifest.notes:
         typer.secho(f"note: {note}", fg=typer.colors.YELLOW, err=True)
     sizes = ", ".join(f"{part} {size:,}" for part, size in manifest.rows["part"].value_counts(sort=False).items())
-    typer.echo(f"{path}: {manifest.setting}, {sizes}; hash {manifest.hash[:16]}")
+    typer.echo(f"{path}: {manifest.split}, {sizes}; hash {manifest.hash[:16]}")
 
 
 @app.command()
@@ -222,7 +222,7 @@ def show(
 
     loaded = Manifest.load(manifest)
     console = Console()
-    what = (f"{loaded.source}, {loaded.setting}", "bold")
+    what = (f"{loaded.source}, {loaded.split}", "bold")
     console.print(Text.assemble(what, f", seed {loaded.seed}, hash {loaded.hash[:16]}"))
     console.print({name: value for name, value in loaded.parameters.items() if not isinstance(value, dict)})
     by_background = loaded.composed and not loaded.has_cutouts  # hundreds of domains
@@ -249,29 +249,27 @@ def _write_sheet(manifest: Manifest, place: Place, sheet: Path) -> None:
     typer.echo(f"contact sheet: {sheet}")
 
 
-def _parse_domains(option: str, values: list[str] | None, setting: str) -> Any:
-    """One name, or for the flexible settings a name (or several targets) per class."""
+def _parse_domains(option: str, values: list[str] | None, split: str) -> Any:
+    """One name, or for the flexible splits a name (or several targets) per class."""
     if not values:
         return None
-    if "flexible" not in setting:
+    if "flexible" not in split:
         if len(values) > 1:
-            raise UserError(f"--{option} was given {len(values)} times: the setting {setting} takes one domain")
+            raise UserError(f"--{option} was given {len(values)} times: the split {split} takes one domain")
         return values[0]
     chosen: dict[str, list[str]] = {}
     for value in values:
         name, equals, domain = value.partition("=")
         if not equals:
-            raise UserError(
-                f"--{option} {value!r} is not of the form dog=sketch: the setting {setting} takes CLASS=DOMAIN"
-            )
+            raise UserError(f"--{option} {value!r} is not of the form dog=sketch: the split {split} takes CLASS=DOMAIN")
         chosen.setdefault(name, []).append(domain)
     if option == "target":
         return {name: tuple(domains) for name, domains in chosen.items()}
     return {name: domains[-1] for name, domains in chosen.items()}
 
 
-def _parse_ratio(text: str | None, setting: str) -> str | float | None:
-    if text is None or setting not in ("adversarial", "correlated"):
+def _parse_ratio(text: str | None, split: str) -> str | float | None:
+    if text is None or split not in ("adversarial", "correlated"):
         return text
     try:
         return float(text)
@@ -282,7 +280,7 @@ def _parse_ratio(text: str | None, setting: str) -> str | float | None:
 def _name(manifest: Manifest) -> str:
     """pacs-unbalanced-photo-5-1-1-seed0.tsv"""
     keys = [manifest.parameters.get(key) for key in ("target", "ratio")]
-    words = [manifest.source, manifest.setting, *(str(k) for k in keys if isinstance(k, str | float))]
+    words = [manifest.source, manifest.split, *(str(k) for k in keys if isinstance(k, str | float))]
     return "-".join([*words, f"seed{manifest.seed}"]).replace(":", "-") + ".tsv"
 
 

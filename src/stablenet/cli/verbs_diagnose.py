@@ -25,6 +25,15 @@ Report = Callable[[str, int, int], None]
 LABEL = "label"  # the usual name of its column
 
 
+def _note_old_split(value: str) -> str:
+    """The option's name in version 0.1."""
+    if value:
+        from stablenet.old_names import note_renamed
+
+        note_renamed("--setting", "--split")
+    return value
+
+
 def diagnose(
     data: Annotated[
         str,
@@ -43,9 +52,10 @@ def diagnose(
         ),
     ] = "",
     leave_out: Annotated[list[str] | None, typer.Option(help="CSV: a column to leave out; repeatable.")] = None,
-    setting: Annotated[str, typer.Option(help="Named source: diagnose the training part of this setting.")] = "",
+    split: Annotated[str, typer.Option(help="Named source: diagnose the training part of this split.")] = "",
+    old_split: Annotated[str, typer.Option("--setting", hidden=True, callback=_note_old_split)] = "",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A parameter of the setting, such as ratio=0.9; repeatable.")
+        list[str] | None, typer.Option("--set", help="A parameter of the split, such as ratio=0.9; repeatable.")
     ] = None,
     manifest: Annotated[
         Path | None, typer.Option(help="Named source: diagnose the training part of this manifest.")
@@ -78,7 +88,7 @@ def diagnose(
         if _is_plain_table(data):
             found = _diagnose_table(Path(data), label, context, tuple(leave_out or ()), seed, report)
         else:
-            subject = _open(data, label, context, part, setting, settings, manifest, root)
+            subject = _open(data, label, context, part, split or old_split, settings, manifest, root)
             found = _diagnose_images(subject, backbone, pretrained, root, limit, seed, report)
     asked = _describe(data, label, context, part, leave_out or [], csv)
     if csv is not None:
@@ -129,7 +139,7 @@ def _open(
     label: str,
     context: str | None,
     part: str,
-    setting: str,
+    split: str,
     settings: list[str] | None,
     manifest: Path | None,
     root: Path | None,
@@ -141,19 +151,19 @@ def _open(
     folder = os.environ.get("STABLENET_DATA")
     root = root or (Path(folder) if folder else None)
     if RunFolder(Path(data)).config.is_file():
-        if setting or settings or manifest or context:
+        if split or settings or manifest or context:
             raise UserError(
-                f"{data} is a run, which has its own split: leave --setting, --set, --manifest, --context out"
+                f"{data} is a run, which has its own split: leave --split, --set, --manifest, --context out"
             )
         return open_run(load_run(data), root)
     if not is_source(data):
-        if setting or settings or manifest:
-            raise UserError(f"{data} is not a named source: --setting, --set and --manifest apply only to those")
+        if split or settings or manifest:
+            raise UserError(f"{data} is not a named source: --split, --set and --manifest apply only to those")
         return open_place(Path(data), "" if label == LABEL else label, context, part, root)
     if context is not None:
         raise UserError(f"the contexts of {data} are its domains: leave --context out")
     given = {name: value for text in settings or () for name, value in parse_setting(text).items()}
-    return open_source(data, root, manifest, setting, given)
+    return open_source(data, root, manifest, split, given)
 
 
 def _diagnose_images(

@@ -77,15 +77,15 @@ class Finding:
 def check_manifest(manifest: Manifest, table: AnyImageList | None = None) -> list[Finding]:
     """Check every invariant of the manifest; with the source's image list also that it contains the same images.
 
-    For a custom setting only the invariants of every split are checked; its own rules are not known here.
+    For a custom split only the invariants of every split are checked; its own rules are not known here.
     """
     findings = [*_check_rows(manifest)]
-    if manifest.setting in _CHECKS:
-        findings += [_check_held_out(manifest), *_CHECKS[manifest.setting](manifest)]
+    if manifest.split in _CHECKS:
+        findings += [_check_held_out(manifest), *_CHECKS[manifest.split](manifest)]
     else:
         known = ", ".join(_CHECKS)
-        detail = f"not checked: {manifest.setting} is not one of {known}"
-        findings.append(Finding("the setting's own rules", None, detail))
+        detail = f"not checked: {manifest.split} is not one of {known}"
+        findings.append(Finding("the split's own rules", None, detail))
     if table is not None:
         findings.append(_compare_table(manifest, table))
     return findings
@@ -117,7 +117,7 @@ def _check_held_out(manifest: Manifest) -> Finding:
     share: Any = manifest.parameters["validation"]
     source = manifest.rows[manifest.rows["part"].isin(SOURCE_PARTS)]
     held = source["part"] == "validation"
-    if manifest.setting == "classic" and manifest.parameters["published"]:
+    if manifest.split == "classic" and manifest.parameters["published"]:
         return Finding("validation as published", bool(held.any()), f"{int(held.sum())} of {len(source)}")
     if share == GIVEN:
         return Finding("validation as given", bool(held.any()), f"{int(held.sum())} of {len(source)}")

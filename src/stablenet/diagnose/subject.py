@@ -92,20 +92,20 @@ def open_place(
     return from_table(replace(table, rows=rows, notes=(*table.notes, note)))
 
 
-def open_source(name: str, root: Path | None, manifest: Path | None, setting: str, given: Mapping[str, Any]) -> Subject:
-    """The training part of a split of a named source, or without a setting all its images."""
+def open_source(name: str, root: Path | None, manifest: Path | None, kind: str, given: Mapping[str, Any]) -> Subject:
+    """The training part of a split of a named source, or without a split all its images."""
     table = read_source(name, root)
     if manifest is not None:
         split: Manifest | None = Manifest.load(manifest)
-    elif setting:
+    elif kind:
         seed = int(given.get("seed", 0))
-        split = split_table(table, setting, seed, **{key: value for key, value in given.items() if key != "seed"})
+        split = split_table(table, kind, seed, **{key: value for key, value in given.items() if key != "seed"})
     else:
         split = None
     if isinstance(table, ComposedList | CutoutList):
         if split is None:
             fitting = "adversarial" if isinstance(table, ComposedList) else "correlated"
-            raise UserError(f"{name} is composed by a setting: add --setting {fitting} --set ratio=0.9, or --manifest")
+            raise UserError(f"{name} is composed by a split: add --split {fitting} --set ratio=0.9, or --manifest")
         return _from_samples(_compose_training(table, split), split, table.name)
     return from_table(table if split is None else _take_training(table, split))
 

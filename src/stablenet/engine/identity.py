@@ -13,6 +13,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, hash_values
 from stablenet.files import hash_file
 from stablenet.models.build import find_weights, is_file
+from stablenet.old_names import OLD_SPLIT, SPLIT
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
 
@@ -49,6 +50,7 @@ class Identity:
 def identify(config: RunConfig, contents: Contents) -> Identity:
     """The identity of a config; its label and settings that are not used are left out."""
     plain = config.plain()
+    plain["data"][OLD_SPLIT] = plain["data"].pop(SPLIT)  # hashes of published runs have the name of 0.1
     del plain["label"]
     if config.train.averaging == "none":
         del plain["train"]["averaging"], plain["train"]["swad"]  # not used
@@ -56,8 +58,8 @@ def identify(config: RunConfig, contents: Contents) -> Identity:
         del plain["model"]["head"]  # as before there was a choice
     if config.model.statistics == "batch":
         del plain["model"]["statistics"]  # as before there was a choice
-    if not config.data.setting and config.data.source in _BLENDED:
-        plain["data"]["setting"] = "adversarial"  # as it was when this was the default
+    if not config.data.split and config.data.source in _BLENDED:
+        plain["data"][OLD_SPLIT] = "adversarial"  # as it was when this was the default
     if config.data.columns == Columns():
         del plain["data"]["columns"]  # as before there was a choice
     if config.data.image_list:

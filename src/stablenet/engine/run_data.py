@@ -19,7 +19,7 @@ from stablenet.data.loader import BatchSettings, Loader, PartSamples, read_part,
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import default_store_path, prepare, prepare_part
 from stablenet.data.sources import SOURCES, AnyImageList, read_source
-from stablenet.data.splits import apply_setting, read_parameters
+from stablenet.data.splits import apply_split, read_parameters
 from stablenet.data.store import PixelStore
 from stablenet.engine.config import DataConfig, RunConfig, TrainConfig
 from stablenet.errors import UserError
@@ -36,7 +36,7 @@ def open_data(config: RunConfig, root: Path | None, progress: Progress | None = 
         return RunData(data, Manifest.load(Path(data.manifest)), root, progress)
     seed = config.seed if data.split_seed is None else data.split_seed
     table = read_table(data, data.source, root)
-    split = apply_setting(table, data.setting, seed, data.parameters, "data.parameters")
+    split = apply_split(table, data.split, seed, data.parameters, "data.parameters")
     return RunData(data, split, root, progress, table)
 
 
@@ -137,7 +137,7 @@ def check_config(config: RunConfig) -> None:
     read_settings(config.method.name, config.method.parameters)
     if not config.data.manifest:
         SOURCES[config.data.source]  # raises for an unknown one
-        if config.data.setting:
-            read_parameters(config.data.setting, config.data.parameters, "data.parameters")
+        if config.data.split:
+            read_parameters(config.data.split, config.data.parameters, "data.parameters")
     read_fields(AugmentSettings, config.data.augmentation, "data.augmentation")
     check_backbone(config.model.name, config.model.parameters)

@@ -33,7 +33,7 @@ from stablenet.pages import write_points
 class ReportSettings:
     """runs: folder of run folders.   output: folder for the page and the tables' files.
     tables: names or own files; none takes every table that has runs.   tuned: of runs with values a search chose.
-    panels: data settings whose networks are looked into, one per table; 0 loads no network.
+    panels: splits whose networks are looked into, one per table; 0 loads no network.
     images: of every saliency panel.   root: where the data sources lie.
     """
 

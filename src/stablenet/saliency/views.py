@@ -231,7 +231,7 @@ def check_same_split(runs: Sequence[Run]) -> None:
         if run.manifest.hash != runs[0].manifest.hash:
             raise UserError(
                 f"{runs[0].path.name} and {run.path.name} were trained on different splits: compare runs of one data "
-                "setting and seed, or name images of your own with --images"
+                "split and seed, or name images of your own with --images"
             )
 
 
