@@ -14,6 +14,7 @@ from stablenet.cli.verbs_models import evaluate, export, predict
 from stablenet.cli.verbs_pages import report, saliency
 from stablenet.cli.verbs_paper import paper
 from stablenet.cli.verbs_train import demo, train
+from stablenet.cli.verbs_try import try_images
 from stablenet.imports import asking_for_trust
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.add_typer(verbs_data.app, name="data")
 app.add_typer(verbs_bench.app, name="bench")
 app.add_typer(verbs_diagnose.app, name="table")
+app.command("try")(try_images)
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)

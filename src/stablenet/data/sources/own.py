@@ -32,6 +32,9 @@ def open_own(
     if not place.exists():
         raise UserError(f"{place} does not exist: give a folder of images, a CSV file or the name of a source")
     columns = Columns(path=path, label=label, context=context, part=part)
+    if place.is_dir() and (shards := find_shards(place)):
+        listing = unpack_shards(place, shards, cache_folder(), columns)
+        return replace(read_list(listing, columns), title=place.resolve().name)
     if place.is_dir() or place.suffix.lower() == ".zip":
         return read_folder(place, columns)
     return read_list(place, columns, root)

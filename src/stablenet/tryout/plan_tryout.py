@@ -1,0 +1,169 @@
+"""What a tryout trains, written down before it starts, so that it can be stopped, resumed and repeated by commands."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from stablenet.bench.cells import flatten
+from stablenet.data.image_list import ImageList
+from stablenet.data.sources.own import open_own
+from stablenet.errors import UserError
+from stablenet.files import read_json, write_json
+from stablenet.models import build_network
+from stablenet.pages import write_text
+from stablenet.tryout.choose_network import NetworkChoice, choose_network
+from stablenet.values import Positive, check_fields, require
+
+LEAST_EPOCHS = 3
+TIMED_STEPS = 3
+OVERHEAD = 1.4  # of an epoch over its bare steps: reading, validation, records
+FOR_TRAINING = 0.8  # of the minutes; the rest is for the diagnosis and the pages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for.   place: folder, zip archive or image list.   label, context, part: columns of a list.
+    root: where a list's paths begin.   target: a context to hold out as the target, "" for none.
+    minutes: about how long it may take.   seeds: how many; each draws its own split and its own weights.
+    """
+
+    place: Path
+    output: Path
+    label: str = ""
+    context: str = ""
+    part: str = ""
+    root: Path | None = None
+    target: str = ""
+    minutes: Positive = 10.0
+    seeds: int = 3
+    backbone: str = ""
+    pretrained: str = ""
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require(self.seeds > 1, "seeds", "2 or more, to show a spread", self.seeds)
+
+    @property
+    def runs(self) -> Path:
+        return self.output / "runs"
+
+    @property
+    def table(self) -> Path:
+        return self.output / "table.toml"
+
+    @property
+    def data_root(self) -> Path:
+        """What `--root` of the other verbs has to be."""
+        return self.place if self.root is None else self.root
+
+    def open(self) -> ImageList:
+        columns = {"label": self.label, "context": self.context, "part": self.part}
+        return open_own(self.place, **columns, root=self.root)
+
+    def commands(self) -> list[str]:
+        """The same by single commands."""
+        options = [f"--{name}={value}" for name in ("label", "context") if (value := getattr(self, name))]
+        options += [f"--root={self.root}"] if self.root is not None else []
+        shared = ["--runs", str(self.runs), "--root", str(self.data_root), "--device", self.device]
+        words = (
+            ["diagnose", str(self.place), *options, "-o", str(self.output / "diagnosis.html")],
+            ["bench", "run", str(self.table), "--seeds", str(self.seeds), *shared],
+            ["report", str(self.table), *shared, "-o", str(self.output)],
+        )
+        return [shlex.join(["stablenet", *line]) for line in words]
+
+
+def plan_tryout(request: Request, images: ImageList, device: str, at_once: int) -> str:
+    """Write the plan, or find the one of an earlier start of the same request. Returns what will be trained, in words.
+
+    device: cpu or cuda.   at_once: runs in parallel.
+    """
+    file = request.output / "request.json"
+    asked = {name: str(value) for name, value in asdict(request).items()}
+    if file.exists():
+        before = read_json(file)
+        if not isinstance(before, Mapping) or before.get("request") != asked:
+            raise UserError(
+                f"{request.output} holds a try of other data or with other options: choose another --output, "
+                "or delete that folder"
+            )
+        return str(before["plan"])
+    network = choose_network(images, device, request.backbone, request.pretrained)
+    samples = _count_training(images)
+    seconds = time_epoch(network, samples, len(images.classes), device)
+    epochs = fit_epochs(request, network, seconds, at_once)
+    _write_files(request, images, network, epochs, samples)
+    minutes = ceil(2 * request.seeds * epochs * seconds / at_once / 60)
+    said = f"{network.why}; {epochs} epochs, {request.seeds} seeds, ERM and StableNet: about {minutes} minutes"
+    write_json(file, {"request": asked, "plan": said})
+    return said
+
+
+def fit_epochs(request: Request, network: NetworkChoice, seconds: float, at_once: int) -> int:
+    """As many epochs as the minutes allow, from three to the network's most."""
+    allowed = FOR_TRAINING * 60 * request.minutes * at_once / (2 * request.seeds * seconds)
+    return max(LEAST_EPOCHS, min(network.most_epochs, int(allowed)))
+
+
+def time_epoch(network: NetworkChoice, samples: int, classes: int, device: str) -> float:
+    """Seconds of an epoch, from a few steps with random images; on a processor with one thread, as runs have."""
+    model, train = network.values["model"], network.values["train"]
+    built = build_network(model["name"], classes, parameters=model.get("parameters", {})).to(device)
+    batch = min(int(train["batch_size"]), samples)
+    images = torch.rand(batch, 3, network.image_size, network.image_size, device=device)
+    labels = torch.arange(batch, device=device) % classes
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for step in range(TIMED_STEPS + 1):  # the first one is slow
+            if step == 1:
+                start = time.perf_counter()
+            functional.cross_entropy(built(images), labels).backward()
+            float(images[0, 0, 0, 0])  # waits for the device
+        taken = (time.perf_counter() - start) / TIMED_STEPS
+    finally:
+        torch.set_num_threads(threads)
+    return OVERHEAD * taken * max(1, samples / batch)
+
+
+def _count_training(images: ImageList) -> int:
+    return int(images.given_parts.get("train", 0.72 * len(images.rows)))  # else a fifth and a tenth are held out
+
+
+def _write_files(request: Request, images: ImageList, network: NetworkChoice, epochs: int, samples: int) -> None:
+    """The config of the data and training, and the table of two rows."""
+    data: dict[str, Any] = {"source": images.name, **network.values["data"]}
+    columns = {name: value for name in ("label", "context", "part") if (value := getattr(request, name))}
+    data |= {"columns": columns} if columns else {}
+    data |= {"image_list": str(request.place.absolute())} if request.root is not None else {}
+    data |= {"split": "classic", "parameters": {"target": request.target}} if request.target else {}
+    train = {**network.values["train"], "epochs": epochs}
+    train["batch_size"] = max(2, min(train["batch_size"], samples // 4))
+    values = {"label": "try", "data": data, "model": network.values["model"], "train": train}
+    write_text(request.output / "data.toml", "\n".join(line.replace("=", " = ", 1) for line in flatten(values)) + "\n")
+    write_text(request.table, _write_table(images))
+
+
+def _write_table(images: ImageList) -> str:
+    figures = [("all", "test images", "accuracy")]
+    if images.contexts:
+        figures += [("worst", "worst group of class and context", "worst-group")]
+    columns = [
+        f'[[column]]\nid = "{name}"\ntitle = "{title}"\nconfig = "data.toml"\nmetric = "{metric}"\n'
+        for name, title, metric in figures
+    ]
+    rows = [
+        '[[row]]\nid = "erm"\ntitle = "ERM"\nmethod = "erm"\n',
+        '[[row]]\nid = "stablenet"\ntitle = "StableNet"\nmethod = "stablenet"\n',
+    ]
+    return "\n".join(['title = "Your images"\n', *columns, *rows])
