@@ -178,7 +178,7 @@ def _predict(run: Run, gathered: pd.DataFrame, rule: str, device: str, batch_siz
             model,
             [Path(path) for path in gathered["path"]],
             run.transform,
-            stored_side=run.config.data.store_size,
+            stored_side=run.stored_side,
             device=find_device(device),
             batch_size=batch_size,
             progress=progress,
@@ -190,7 +190,7 @@ def _leave_out_broken(run: Run, gathered: pd.DataFrame) -> pd.DataFrame:
     from stablenet.errors import UserError
     from stablenet.evaluation.predict import find_broken
 
-    broken = find_broken([Path(path) for path in gathered["path"]], run.config.data.store_size)
+    broken = find_broken([Path(path) for path in gathered["path"]], run.stored_side)
     for message in broken.values():
         typer.secho(f"left out: {message}", fg=typer.colors.YELLOW, err=True)
     if len(broken) == len(gathered):

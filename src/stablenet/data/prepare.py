@@ -129,6 +129,16 @@ def _first_size(table: ImageList) -> tuple[int, int]:
     return next(_read_sizes(table), (1, 1))  # none readable: decoding will list them all
 
 
+def have_one_size(table: ImageList) -> bool:
+    """Whether all images have the same size; a store of images in their own size proves it."""
+    path = default_store_path(table, None)
+    if _find_current(table, path, None, gaps=True)[0] is not None:
+        return True
+    sizes = _read_sizes(table)
+    first = next(sizes, None)
+    return all(size == first for size in sizes)
+
+
 def _list_sizes(table: ImageList) -> str:
     sizes = Counter(_read_sizes(table))
     (height, width), count = sizes.most_common(1)[0]
@@ -222,7 +232,7 @@ def _check_space(folder: Path, needed: int) -> None:
     if free < needed:
         raise UserError(
             f"the store needs {needed / 1e9:.2f} GB, but {folder.parent} has only {free / 1e9:.2f} GB free: "
-            "free some space, choose another path, or store smaller images with --size"
+            "free some space, choose another folder with STABLENET_CACHE, or store smaller images (data.store_size)"
         )
 
 

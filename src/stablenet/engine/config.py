@@ -41,6 +41,7 @@ Rate = Literal["constant", "steps", "cosine", "quarter-cosine"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
 Averages = Literal["none", "swad"]
+_SIZED = ("paper-cnn",)  # networks that are built for images of one size
 HASH_DIGITS = 12  # of the hash in the name of a run folder
 
 
@@ -52,7 +53,8 @@ class DataConfig:
     columns: names of those of your own image list, see `Columns`.   image_list: the list, if it is not --root but its
     relative paths begin there.
     manifest: a file made by `stablenet data split`, instead of source, split, parameters and split_seed.
-    store_size: side of the stored square images; None keeps their size.   image_size: input size of the network.
+    store_size: side of the stored square images; None keeps their size, or takes the size that the network needs where
+    they have several.   image_size: input size of the network.
     augment: crop, flip and colour jitter for training images.   augmentation: overrides for `AugmentSettings`.
     mean, std: channel statistics for normalization.
     """
@@ -179,6 +181,12 @@ class RunConfig:
     def name(self) -> str:
         """The readable part of the run folder's name."""
         return f"{self.label or self.data.source}-{self.method.name}-seed{self.seed}"
+
+    @property
+    def network_parameters(self) -> dict[str, Any]:
+        """model.parameters; a network that is built for one size of images is told theirs."""
+        sized = self.model.name in _SIZED
+        return {"image_size": self.data.image_size, **self.model.parameters} if sized else self.model.parameters
 
     def plain(self) -> dict[str, Any]:
         """The config as JSON values."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -189,10 +189,18 @@ class RunFolder:
             self.path.rmdir()
 
 
+STORED_SIDE = "stored_side"  # in `config.json`: that of images of several sizes, if the config leaves it open
+
+
 def describe_config(config: RunConfig, manifest: Manifest, root: Path | None) -> dict[str, Any]:
     """The contents of `config.json`: the config as given, the hashed values, and the hash."""
     identity = identify(config, read_contents(config, root, manifest))
     return {"config": config.plain(), "hashed": identity.hashed, "hash": identity.hash}
+
+
+def describe_side(config: RunConfig, side: int | None) -> dict[str, Any]:
+    """What `config.json` says besides of the size at which images are stored; nothing where the config says it."""
+    return {} if side == config.data.store_size else {STORED_SIDE: side}
 
 
 def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chosen: Path | None) -> RunFolder:
@@ -237,11 +245,15 @@ def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder with at least a config."""
+    """A run folder with at least a config.
+
+    stored_side: of the square images it trained on, None where they kept their size.
+    """
 
     folder: RunFolder
     config: RunConfig
     hash: str
+    stored_side: int | None = None
 
     @property
     def path(self) -> Path:
@@ -315,7 +327,12 @@ class Run:
         model, method = self.config.model, self.config.method
         with name_misfit(path):
             predictor = build_predictor(
-                model.name, model.parameters, meta["adaptation"], method.name, method.parameters, self.context
+                model.name,
+                self.config.network_parameters,
+                meta["adaptation"],
+                method.name,
+                method.parameters,
+                self.context,
             )
             predictor.load_state_dict(tensors)
         return predictor.eval()
@@ -337,7 +354,7 @@ class Run:
         """The split with its pixels by part; the source is read once for all parts. root: folder of the source."""
         from stablenet.engine.run_data import RunData
 
-        return RunData(self.config.data, self.manifest, root)
+        return RunData(replace(self.config.data, store_size=self.stored_side), self.manifest, root)
 
     def open_part(self, part: str, root: Path | None = None) -> PartSamples:
         """One part of the split with its pixels. root: folder of the source."""
@@ -354,7 +371,7 @@ def load_run(path: Path | str) -> Run:
         config = read_config(described["config"])
     except SettingError as error:
         raise UserError(f"{folder.config} is damaged, or of a newer version: {error}") from error
-    return Run(folder, config, described["hash"])
+    return Run(folder, config, described["hash"], described.get(STORED_SIDE, config.data.store_size))
 
 
 def read_description(folder: RunFolder) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from stablenet.engine.run import (
     choose_folder,
     describe_config,
     describe_judgement,
+    describe_side,
     group_rank,
     load_run,
     open_folder,
@@ -86,6 +87,8 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     manifest = data.manifest
     described = describe_config(config, manifest, runtime.root)
     folder = choose_folder(described, config, runtime.runs, runtime.folder)
+    if not folder.config.exists():
+        described |= describe_side(config, data.stored_side)
     first, parent = fabric.global_rank == 0, folder.path.parent
     new_parent = not parent.exists()
     if not fabric.broadcast(open_folder(folder, described, manifest, runtime.resume) if first else None):
