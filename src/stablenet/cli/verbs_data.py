@@ -158,8 +158,7 @@ def _split(table: AnyImageList, split: str, out: Path | None, seed: int, given: 
     manifest.save(path)
     for note in manifest.notes:
         typer.secho(f"note: {note}", fg=typer.colors.YELLOW, err=True)
-    sizes = ", ".join(f"{part} {size:,}" for part, size in manifest.rows["part"].value_counts(sort=False).items())
-    typer.echo(f"{path}: {manifest.split}, {sizes}; hash {manifest.hash[:16]}")
+    typer.echo(f"{path}: {manifest.describe()}; hash {manifest.hash[:16]}")
 
 
 @app.command()

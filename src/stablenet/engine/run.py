@@ -189,18 +189,10 @@ class RunFolder:
             self.path.rmdir()
 
 
-STORED_SIDE = "stored_side"  # in `config.json`: that of images of several sizes, if the config leaves it open
-
-
 def describe_config(config: RunConfig, manifest: Manifest, root: Path | None) -> dict[str, Any]:
-    """The contents of `config.json`: the config as given, the hashed values, and the hash."""
+    """The contents of `config.json`, to which training adds stored_side: the config as given, hashed values, hash."""
     identity = identify(config, read_contents(config, root, manifest))
     return {"config": config.plain(), "hashed": identity.hashed, "hash": identity.hash}
-
-
-def describe_side(config: RunConfig, side: int | None) -> dict[str, Any]:
-    """What `config.json` says besides of the size at which images are stored; nothing where the config says it."""
-    return {} if side == config.data.store_size else {STORED_SIDE: side}
 
 
 def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chosen: Path | None) -> RunFolder:
@@ -245,10 +237,7 @@ def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder with at least a config.
-
-    stored_side: of the square images it trained on, None where they kept their size.
-    """
+    """A run folder with at least a config.   stored_side: of its square images, None where they kept their size."""
 
     folder: RunFolder
     config: RunConfig
@@ -324,15 +313,10 @@ class Run:
             hint = "train with --keep-epochs to keep every epoch" if isinstance(which, int) else "has it finished?"
             raise UserError(f"the run {self.path} has no model {which!r} ({hint})")
         tensors, meta = load_tensors(path)
-        model, method = self.config.model, self.config.method
+        name, parameters, method = self.config.model.name, self.config.network_parameters, self.config.method
         with name_misfit(path):
             predictor = build_predictor(
-                model.name,
-                self.config.network_parameters,
-                meta["adaptation"],
-                method.name,
-                method.parameters,
-                self.context,
+                name, parameters, meta["adaptation"], method.name, method.parameters, self.context
             )
             predictor.load_state_dict(tensors)
         return predictor.eval()
@@ -371,7 +355,7 @@ def load_run(path: Path | str) -> Run:
         config = read_config(described["config"])
     except SettingError as error:
         raise UserError(f"{folder.config} is damaged, or of a newer version: {error}") from error
-    return Run(folder, config, described["hash"], described.get(STORED_SIDE, config.data.store_size))
+    return Run(folder, config, described["hash"], described.get("stored_side", config.data.store_size))
 
 
 def read_description(folder: RunFolder) -> dict[str, Any]:
@@ -413,5 +397,4 @@ def _is_count(value: object) -> bool:
 
 def list_runs(runs: Path) -> Iterator[Run]:
     """All runs below a folder, by name."""
-    for path in sorted(runs.glob("*/config.json")):
-        yield load_run(path.parent)
+    yield from (load_run(path.parent) for path in sorted(runs.glob("*/config.json")))

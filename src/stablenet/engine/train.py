@@ -43,7 +43,6 @@ from stablenet.engine.run import (
     choose_folder,
     describe_config,
     describe_judgement,
-    describe_side,
     group_rank,
     load_run,
     open_folder,
@@ -88,11 +87,13 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     described = describe_config(config, manifest, runtime.root)
     folder = choose_folder(described, config, runtime.runs, runtime.folder)
     if not folder.config.exists():
-        described |= describe_side(config, data.stored_side)
+        described["stored_side"] = data.stored_side
     first, parent = fabric.global_rank == 0, folder.path.parent
     new_parent = not parent.exists()
     if not fabric.broadcast(open_folder(folder, described, manifest, runtime.resume) if first else None):
         return load_run(folder.path)
+    if not config.data.split:
+        watcher.tell(manifest.describe())
     alone = hold_lock(folder.lock) if first else nullcontext()
     with alone, own_random_numbers(fabric.device), _explained(config):
         try:
