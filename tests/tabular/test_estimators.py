@@ -269,7 +269,7 @@ def test_numbers_that_an_imputer_left_as_objects_stay_numbers(mixed):
     with pytest.warns(TableWarning, match="'a' is stored as text or objects"):
         model = StableRegressor().fit(table[:150], y[:150])
     assert [block.width for block in model.encoding_.blocks] == [1, 1, 3]
-    assert model.score(table[150:], y[150:]) > 0.9
+    assert model.score(table[150:], y[150:]) > 0.8
 
 
 def test_a_mixed_frame_prepared_column_by_column(mixed):
