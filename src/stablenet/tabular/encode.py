@@ -28,7 +28,7 @@ from stablenet.tabular.reading import Array, Table, category_columns, check_numb
 
 
 @dataclass(frozen=True)
-class TableColumn:
+class ColumnBlock:
     """One column of the user's table and the columns of the design that came of it, a block of them.
 
     gaps: whether it had missing values in training: the block's last column marks them.
@@ -55,7 +55,7 @@ class Encoding:
     blocks: one for each column of the table, in its order.   mean, scale: (d,) of the design's columns.
     """
 
-    blocks: tuple[TableColumn, ...]
+    blocks: tuple[ColumnBlock, ...]
     mean: Array
     scale: Array
 
@@ -95,21 +95,21 @@ def learn_encoding(owner: Any, table: Table, categorical: str | Sequence[Any], s
         names = getattr(owner, "feature_names_in_", [f"x{i}" for i in range(table.shape[1])])
         gaps = [bool(np.isnan(table[:, i]).any()) for i in range(table.shape[1])]
         starts = np.cumsum([0, *(1 + gap for gap in gaps)])
-        blocks = tuple(map(TableColumn, map(str, names), starts.tolist(), repeat(None), gaps))
+        blocks = tuple(map(ColumnBlock, map(str, names), starts.tolist(), repeat(None), gaps))
     mean, scale = _measure_columns(blocks, _expand(owner, table, blocks), share)
     return Encoding(blocks, mean, scale)
 
 
-def _frame_blocks(frame: pd.DataFrame, kinds: Sequence[bool]) -> Iterator[TableColumn]:
+def _frame_blocks(frame: pd.DataFrame, kinds: Sequence[bool]) -> Iterator[ColumnBlock]:
     start = 0
     for (name, column), is_category in zip(frame.items(), kinds, strict=True):
         values = sorted(column.dropna().unique(), key=lambda value: (str(type(value)), value)) if is_category else []
-        block = TableColumn(str(name), start, tuple(values) if is_category else None, bool(column.isna().any()))
+        block = ColumnBlock(str(name), start, tuple(values) if is_category else None, bool(column.isna().any()))
         yield block
         start += block.width
 
 
-def _measure_columns(blocks: Sequence[TableColumn], design: Array, share: Array) -> tuple[Array, Array]:
+def _measure_columns(blocks: Sequence[ColumnBlock], design: Array, share: Array) -> tuple[Array, Array]:
     """Mean and scale (d,) of the design's columns: one-hot columns stay as they are."""
     mean, scale = np.zeros(design.shape[1]), np.ones(design.shape[1])
     # One column at a time: a table of a million rows is not copied whole.
@@ -143,7 +143,7 @@ def encode(owner: Any, table: Table, encoding: Encoding) -> Array:
     return design
 
 
-def _expand(owner: Any, table: Table, blocks: Sequence[TableColumn]) -> Array:
+def _expand(owner: Any, table: Table, blocks: Sequence[ColumnBlock]) -> Array:
     """The columns of the design (n, d) before they are standardised; gaps of numbers are NaN."""
     width = blocks[-1].start + blocks[-1].width
     if isinstance(table, np.ndarray):
@@ -162,7 +162,7 @@ def _expand(owner: Any, table: Table, blocks: Sequence[TableColumn]) -> Array:
     return design
 
 
-def _mark_categories(block: TableColumn, column: pd.Series[Any], part: Array) -> None:
+def _mark_categories(block: ColumnBlock, column: pd.Series[Any], part: Array) -> None:
     """Write the one-hot columns of a category into its part (n, width) of the design."""
     values = column.to_numpy(dtype=object, na_value=None)
     known = [value for value in values if value is not None]

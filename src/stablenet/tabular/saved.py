@@ -14,7 +14,7 @@ import numpy as np
 from stablenet.errors import UserError
 from stablenet.files import read_object, write_json, write_whole
 from stablenet.tabular import estimators
-from stablenet.tabular.encode import Encoding, TableColumn
+from stablenet.tabular.encode import ColumnBlock, Encoding
 from stablenet.tabular.estimator import WeightedEstimator
 
 PLAIN, PICKLE = ".json", ".joblib"
@@ -86,11 +86,11 @@ def _plain(value: Any) -> Any:
 
 def _restore(values: dict[str, Any]) -> WeightedEstimator:
     model: Any = getattr(estimators, values["kind"])()
-    blocks: list[TableColumn] = []
+    blocks: list[ColumnBlock] = []
     start = 0
     for column in values["columns"]:
         categories = None if column["categories"] is None else tuple(column["categories"])
-        blocks.append(TableColumn(column["name"], start, categories, bool(column.get("gaps", False))))
+        blocks.append(ColumnBlock(column["name"], start, categories, bool(column.get("gaps", False))))
         start += blocks[-1].width
     scale = np.array([np.inf if value is None else value for value in values["scale"]], dtype=np.float64)
     model.encoding_ = Encoding(tuple(blocks), np.array(values["mean"], dtype=np.float64), scale)
