@@ -51,9 +51,3 @@ def test_clearing_one_kind_without_asking(cache):
 
 def test_sizes_are_rounded():
     assert [write_size(size) for size in (0, 999, 1500, 3e12)] == ["0 B", "999 B", "1.5 kB", "3000.0 GB"]
-        "0 B",
-        "999 B",
-        "1.5 kB",
-        "2.5 GB",
-        "3000.0 GB",
-    ]
