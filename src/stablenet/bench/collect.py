@@ -17,7 +17,7 @@ from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.results import BenchResult, LeftOut, ResultCell, RunRef, SeedValue, State, compare_seeds, tally
 from stablenet.engine.config import RunConfig, read_config
 from stablenet.engine.identity import identify, recall_contents
-from stablenet.engine.run import FINISHED, RunFolder
+from stablenet.engine.run import FINISHED, RunFolder, find_best
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, RULES
@@ -29,6 +29,7 @@ NOT_EVALUATED = "not evaluated"  # fully trained, but not evaluated on the targe
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
     """figures: target metrics under the given rule, None before the evaluation.   epoch: of the chosen model.
+    validation: source metrics of the epoch that is best by them, None without a held-out part.
     done: epochs trained so far.   version, device: of the last session; "" if unknown.
     """
 
@@ -41,6 +42,7 @@ class FoundRun:
     done: int
     epoch: int | None
     figures: Mapping[str, Any] | None
+    validation: Mapping[str, Any] | None
     version: str
     device: str
 
@@ -100,6 +102,7 @@ def read_run(path: Path, rule: str = DEFAULT_RULE) -> FoundRun:
         done=status["epoch"],
         epoch=evaluation["epoch"] if evaluation else None,
         figures=evaluation["figures"] if evaluation else None,
+        validation=(find_best(records) or {}).get("validation"),
         version=session.get("stablenet", ""),
         device=session.get("device", ""),
     )

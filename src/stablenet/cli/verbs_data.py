@@ -9,6 +9,7 @@ import typer
 
 from stablenet.cli.data_output import prepare, print_notes
 from stablenet.cli.data_place import ColumnNames, ListFile, Place, Root, parse_sets
+from stablenet.cli.verbs_cache import clear_cache, print_cache
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Download, split, check and show data sets.", no_args_is_help=True)
 app.command()(prepare)
+app.command("clear-cache")(clear_cache)
 
 ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablenet data split`.")]
 
@@ -30,11 +32,15 @@ def list_sources(
         Path | None,
         typer.Option(help="Compare a folder or archive with the source's layout; nothing is written or decoded."),
     ] = None,
+    cache: Annotated[bool, typer.Option("--cache", help="Show what is kept for other runs, and its size.")] = False,
 ) -> None:
     """List the data sources and splits, show the details of one source, or check a copy of it."""
     from stablenet.cli.console import Console
     from stablenet.cli.data_output import tabulate_source, tabulate_sources, tabulate_splits
 
+    if cache:
+        print_cache()
+        return
     console = Console()
     if check is not None:
         _check_layout(name, check)

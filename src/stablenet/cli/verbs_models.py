@@ -59,8 +59,19 @@ def evaluate(
     console.print(tabulate_figures(evaluations))
     if len(evaluations) == 1:
         console.print(tabulate_shares(evaluations[0]))
+    for note in list_failures(evaluations):
+        console.print(f"note: {note}", style="yellow")
     for evaluation in evaluations:
         console.print(f"predictions: {evaluation.predictions}", soft_wrap=True)
+
+
+def list_failures(evaluations: list[Evaluation]) -> Iterator[str]:
+    """Where a network has not learned, or a group is lost, a sentence each."""
+    from stablenet.evaluation.failures import find_failures
+
+    for evaluation in evaluations:
+        for failure in find_failures(evaluation.figures):
+            yield f"{evaluation.run.path.name}, {evaluation.part}: the network {failure}"
 
 
 def tabulate_figures(evaluations: list[Evaluation]) -> Table:
