@@ -76,6 +76,24 @@ def test_a_rule_that_needs_group_labels_says_so(made):
     assert "chosen by worst-group (needs group labels)" in write_markdown(result)
 
 
+def test_a_row_may_have_a_rule_of_its_own(bench):
+    """ERM by the last epoch, StableNet by the table's rule; a rule without an evaluation leaves its runs out."""
+    run = folder(bench, column="half", seed=0)
+    lines = [json.loads(line) for line in (run / "evaluation.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["figures"]["accuracy"] = 0.25 if line["rule"] == "last" else line["figures"]["accuracy"]
+    (run / "evaluation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = (replace(bench.table.rows[0], rule="last"), replace(bench.table.rows[1], rule="averaged"))
+    result = collect(replace(bench.table, rows=rows), bench.runs)
+    assert result.cell("erm", "half").by_seed[0] == 25
+    assert result.cell("stablenet", "half").reason == "2 unfinished"
+    assert "ERM: by last" in write_markdown(result)
+    with pytest.raises(UserError, match="selection rule 'lest'"):
+        replace(rows[0], rule="lest")
+    grouped = collect(replace(bench.table, rows=(replace(rows[0], rule="worst-group"),)), bench.runs)
+    assert any("group labels" in warning for warning in grouped.warnings)
+
+
 def test_a_domain_without_target_images_is_missing(made):
     column = replace(made.table.columns[2], domain="colour99")
     table = replace(made.table, columns=(made.table.columns[0], column))

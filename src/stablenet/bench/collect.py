@@ -112,6 +112,16 @@ def find_evaluation(path: Path, rule: str, part: str = "test") -> dict[str, Any]
     return lines[-1] if lines else None
 
 
+def choose_again(run: FoundRun, rule: str) -> FoundRun:
+    """The run under a rule of its own; as it is for ""."""
+    if not rule or run.state not in (FINISHED, NOT_EVALUATED):
+        return run
+    evaluation = find_evaluation(run.path, rule)
+    if evaluation is None:
+        return replace(run, state=NOT_EVALUATED, epoch=None, figures=None)
+    return replace(run, state=FINISHED, epoch=evaluation["epoch"], figures=evaluation["figures"])
+
+
 def _looks_like_run(path: Path) -> bool:
     """Whether a folder has files of a run; other folders are ignored."""
     names = ("config.json", "manifest.tsv", "records.jsonl", "status.json")
@@ -230,7 +240,7 @@ class _Filler:
             wanted = make_run(self.table, row, column, 0, chosen, self._root)
         except UserError as error:
             return self._make(row, column, (), (), "missing", str(error))
-        found = self.scan.find(wanted.series)
+        found = {seed: choose_again(run, row.rule) for seed, run in self.scan.find(wanted.series).items()}
         values, unfinished = [], []
         for seed in sorted(found):
             if self._seeds is None or seed in self._seeds:

@@ -138,9 +138,9 @@ class BenchResult:
         notes += [f"{path} is {ref.state}" + (f": {ref.reason}" if ref.reason else "") for path, ref in waiting.items()]
         if self.tuned and len(self.budgets) > 1:
             notes.append(f"the methods were tuned with unequal budgets: {', '.join(map(str, self.budgets))} trials")
-        if RULES[self.rule].demand:
-            notes.append(RULES[self.rule].demand)
-        if RULES[self.rule].looks_at_target:
+        rules = [RULES[name] for name in dict.fromkeys((self.rule, *(row.rule for row in self.rows if row.rule)))]
+        notes += [rule.demand for rule in rules if rule.demand]
+        if any(rule.looks_at_target for rule in rules):
             notes.append("models were selected on the target itself: these are upper bounds, not results")
         return notes
 

@@ -13,6 +13,7 @@ from stablenet.registry import Registry
 Record: TypeAlias = Mapping[str, Any]
 Kind: TypeAlias = Literal["epoch", "oracle", "averaged"]
 DEFAULT_RULE = "source-validation"
+AVERAGED = "averaged"
 WORST_GROUP = "worst-group"  # also the name of the model that training keeps for it
 
 
@@ -86,7 +87,7 @@ _add(
     _rank_by_groups,
     needs_groups=True,
 )
-_add("averaged", "weights averaged over the valley of the source validation loss (SWAD)", "averaged", _rank_last)
+_add(AVERAGED, "weights averaged over the valley of the source validation loss (SWAD)", "averaged", _rank_last)
 _add("oracle", "best accuracy on the target itself: an upper bound, not a result", "oracle", _rank_by_target)
 
 
