@@ -16,7 +16,7 @@ from stablenet.bench.cells import CellRun, add_rows, find_chosen, make_run, read
 from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.results import BenchResult, LeftOut, ResultCell, RunRef, SeedValue, State, compare_seeds, tally
 from stablenet.engine.config import RunConfig, read_config
-from stablenet.engine.identity import identify, recall_contents
+from stablenet.engine.identity import identify, recall_contents, recall_identity, recall_version
 from stablenet.engine.run import FINISHED, RunFolder
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
@@ -29,6 +29,8 @@ NOT_EVALUATED = "not evaluated"  # fully trained, but not evaluated on the targe
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
     """figures: target metrics under the given rule, None before the evaluation.   epoch: of the chosen model.
+    series: of the config that does today what this run did.   preset: version of the method's defaults it was begun
+    with, "" if there is one only.   namesake: series of today's run of the same config.
     done: epochs trained so far.   version, device: of the last session; "" if unknown.
     """
 
@@ -43,6 +45,8 @@ class FoundRun:
     figures: Mapping[str, Any] | None
     version: str
     device: str
+    preset: str = ""
+    namesake: str = ""
 
     @property
     def seed(self) -> int:
@@ -60,6 +64,10 @@ class Scan:
     def find(self, series: str) -> Mapping[int, FoundRun]:
         """Runs of one config by seed."""
         return self.by_series.get(series, {})
+
+    def find_earlier(self, series: str) -> list[FoundRun]:
+        """Runs of the same config under an earlier version of its method's defaults, which do something else."""
+        return [run for run in self.runs if run.namesake == series != run.series]
 
 
 def scan_runs(folder: Path, rule: str = DEFAULT_RULE) -> Scan:
@@ -94,7 +102,7 @@ def read_run(path: Path, rule: str = DEFAULT_RULE) -> FoundRun:
         path=path,
         config=config,
         hash=described["hash"],
-        series=identify(config, recall_contents(config, described["hashed"])).series,
+        series=recall_identity(config, described["hashed"]).series,
         state=state,
         reason=status["reason"],
         done=status["epoch"],
@@ -102,6 +110,8 @@ def read_run(path: Path, rule: str = DEFAULT_RULE) -> FoundRun:
         figures=evaluation["figures"] if evaluation else None,
         version=session.get("stablenet", ""),
         device=session.get("device", ""),
+        preset=recall_version(config, described["hashed"]),
+        namesake=identify(config, recall_contents(config, described["hashed"])).series,
     )
 
 
@@ -248,6 +258,9 @@ class _Filler:
                 values += [SeedValue(seed, value, (ref,))] if value is not None else []
                 unfinished += [ref] if found[seed].figures is None else []
         reason = "" if values else _explain_missing(column, found, len(unfinished))
+        earlier = self.scan.find_earlier(wanted.series)
+        if earlier and not found:
+            reason = f"{len(earlier)} runs of version {earlier[0].preset} of its preset, which does something else"
         return self._make(row, column, values, unfinished, "measured" if values else "missing", reason)
 
     def _average(self, row: Row, column: TableColumn, cells: Mapping[str, ResultCell]) -> ResultCell:
@@ -329,6 +342,7 @@ def _refer(run: FoundRun, wanted: CellRun) -> RunRef:
         command=same.command,
         version=run.version,
         device=run.device,
+        preset=run.preset,
     )
 
 

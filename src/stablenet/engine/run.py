@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, hash_values, read_config
-from stablenet.engine.identity import identify, read_contents
+from stablenet.engine.identity import identify, name_version, read_contents, recall_version
 from stablenet.errors import UserError
 from stablenet.files import is_locked, read_lines, read_object, remove_lock, write_json
 from stablenet.values import SettingError, Whole, read_fields
@@ -189,15 +189,24 @@ class RunFolder:
             self.path.rmdir()
 
 
-def describe_config(config: RunConfig, manifest: Manifest, root: Path | None) -> dict[str, Any]:
-    """The contents of `config.json`: the config as given, the hashed values, and the hash."""
-    identity = identify(config, read_contents(config, root, manifest))
+def describe_config(
+    config: RunConfig, manifest: Manifest, root: Path | None, version: str | None = None
+) -> dict[str, Any]:
+    """The contents of `config.json`: the config as given, the hashed values, the hash.   version: see `identify`."""
+    identity = identify(config, read_contents(config, root, manifest), version)
     return {"config": config.plain(), "hashed": identity.hashed, "hash": identity.hash}
 
 
 def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chosen: Path | None) -> RunFolder:
     """The folder of a config, by its hash, or the one chosen by the user."""
     return RunFolder(chosen or runs / f"{config.name}-{described['hash'][:HASH_DIGITS]}")
+
+
+def find_version(folder: RunFolder, config: RunConfig) -> str:
+    """The version of the method's defaults with which the folder's run was begun; today's for a new one."""
+    if not folder.config.exists():
+        return name_version(config)
+    return recall_version(config, read_description(folder)["hashed"])
 
 
 def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest, resume: bool) -> bool:
