@@ -79,6 +79,20 @@ def group_rank(record: Mapping[str, Any]) -> GroupRank | None:
     return float(validation["worst_group_accuracy"]), float(groups["mean"]), -float(validation["loss"])
 
 
+def pseudo_group_rank(record: Mapping[str, Any]) -> GroupRank | None:
+    """As `group_rank` without group labels: of classes among samples with raised weights, and with others.
+
+    None where the method has no weights for the validation samples. Groups of a few samples do not decide.
+    """
+    validation = record["validation"]
+    groups = (validation or {}).get("pseudo_groups")
+    if groups is None:
+        return None
+    if not _is_finite(validation["loss"]):  # of a network that has diverged
+        return WORST, WORST, WORST
+    return float(groups["worst"]["accuracy"]), float(groups["mean"]), -float(validation["loss"])
+
+
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
     """Fields for an epoch's record; empty if nothing was found."""
     judged = {"judged": judgement.figures} if judgement.figures else {}
@@ -160,7 +174,7 @@ class RunFolder:
         return self.path / "tensorboard"
 
     def model(self, which: str | int) -> Path:
-        """which: "best", "last", "worst-group", "averaged", or an epoch (from 1)."""
+        """which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1)."""
         return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")
 
     def set_status(self, state: str, epoch: int, step: int, reason: str = "") -> None:
@@ -311,7 +325,7 @@ class Run:
     def load_model(self, which: str | int = "best") -> Network:
         """Load a model: images (b, 3, s, s) -> logits (b, classes).
 
-        which: "best", "last", "worst-group", "averaged", or an epoch (from 1).
+        which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1).
         """
         from stablenet.algorithms import build_predictor
         from stablenet.engine.checkpoint import load_tensors, name_misfit

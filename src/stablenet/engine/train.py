@@ -47,6 +47,7 @@ from stablenet.engine.run import (
     group_rank,
     load_run,
     open_folder,
+    pseudo_group_rank,
     validation_rank,
 )
 from stablenet.engine.run_data import check_config, open_data
@@ -275,11 +276,15 @@ class Training:
             position.best_rank, position.best_epoch = rank, position.epoch
             if session.first:
                 save_model(session, "best")
-        groups = group_rank(record)
+        groups, pseudo = group_rank(record), pseudo_group_rank(record)
         if groups is not None and (position.group_rank is None or groups > position.group_rank):
             position.group_rank = groups
             if session.first:
                 save_model(session, "worst-group")
+        if pseudo is not None and (position.pseudo_rank is None or pseudo > position.pseudo_rank):
+            position.pseudo_rank = pseudo
+            if session.first:
+                save_model(session, "worst-pseudo-group")
         if session.runtime.keep_epochs and session.first:
             save_model(session, position.epoch)
 
