@@ -25,8 +25,8 @@ def evaluate(
     rule: Annotated[
         str,
         typer.Option(
-            help="Which model: source-validation, last, averaged, worst-group (needs group labels), or oracle (uses "
-            "the target)."
+            help="Which model: source-validation, last, averaged, worst-group (needs group labels), "
+            "worst-pseudo-group, or oracle (uses the target)."
         ),
     ] = "source-validation",
     part: Annotated[list[str] | None, typer.Option(help="Part of the split; repeatable; by default test.")] = None,
@@ -152,7 +152,8 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; by default CSV is printed.")
     ] = None,
     rule: Annotated[
-        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
+        str,
+        typer.Option(help="Which model, by rule: see `stablenet evaluate --help`."),
     ] = ("source-validation"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
@@ -219,7 +220,8 @@ def export(
         Path | None, typer.Option("--output", "-o", help="A folder; by default `export` in the run folder.")
     ] = None,
     rule: Annotated[
-        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
+        str,
+        typer.Option(help="Which model, by rule: see `stablenet evaluate --help`."),
     ] = ("source-validation"),
 ) -> None:
     """Export a run's model as safetensors, ONNX or torch.export, with a model card, and check its outputs."""

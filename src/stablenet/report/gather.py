@@ -318,6 +318,7 @@ def _explain(result: BenchResult) -> str:
     told += " (how many in brackets)" if differ_in_seeds(cells) else ""
     told += f"; epoch chosen by {result.rule}"
     told += " (needs group labels)" if RULES[result.rule].needs_groups else ""
+    told += "".join(f"; {row.title}: by {row.rule}" for row in shown_rows(result) if row.rule)
     marks = explain_marks("".join(row.marks for row in shown_rows(result)))
     told += f"; {marks}" if marks else ""
     quoted = any(cell.paper.status == "quoted" for cell in cells)
