@@ -18,6 +18,7 @@ from stablenet._version import __version__
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
+    from stablenet.export import load_model
     from stablenet.independence import independence_test, pairwise_independence_test, plot_dependence
     from stablenet.tabular import StableClassifier, StableRegressor
     from stablenet.weighting import StableWeighting
@@ -27,6 +28,7 @@ _HOMES = {
     "StableRegressor": "stablenet.tabular",
     "StableWeighting": "stablenet.weighting",
     "independence_test": "stablenet.independence",
+    "load_model": "stablenet.export",
     "pairwise_independence_test": "stablenet.independence",
     "plot_dependence": "stablenet.independence",
 }
@@ -38,6 +40,7 @@ __all__ = [
     "UserError",
     "__version__",
     "independence_test",
+    "load_model",
     "pairwise_independence_test",
     "plot_dependence",
 ]
