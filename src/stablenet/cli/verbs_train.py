@@ -38,9 +38,11 @@ def train(
         typer.Option("--oracle", help="Evaluate the target every epoch, into a file that model selection never reads."),
     ] = False,
     graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="Use CUDA graphs for small networks.")] = True,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard curves to the run folder.")
-    ] = False,
+    loggers: Annotated[
+        list[str] | None,
+        typer.Option("--logger", help="Also write curves: tensorboard, csv, wandb or mlflow; repeatable."),
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Older name of --logger tensorboard.")] = False,
 ) -> None:
     """Train a recipe or a config. Finished runs are not repeated."""
     from stablenet.cli.progress import Bar
@@ -59,7 +61,7 @@ def train(
         keep_epochs=keep_epochs,
         oracle=oracle,
         graphs=graphs,
-        tensorboard=tensorboard,
+        loggers=_name_loggers(loggers or [], tensorboard),
     )
     bar = Bar()
     try:
@@ -68,6 +70,12 @@ def train(
         bar.print_stop()
         raise typer.Exit(INTERRUPTED) from None
     bar.print_end(run)
+
+
+def _name_loggers(loggers: list[str], tensorboard: bool) -> tuple[str, ...]:
+    if tensorboard:
+        typer.echo("--tensorboard is now --logger tensorboard, and will be removed in a later version", err=True)
+    return (*loggers, *["tensorboard"] * tensorboard)
 
 
 def _assemble(
