@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from stablenet.engine.config import assemble_config
-from stablenet.engine.loggers import LOGGERS, CSVLogger, LogStart, list_values
+from stablenet.engine.loggers import LOGGERS, CSVLogger, LogStart
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError
@@ -115,7 +115,3 @@ def test_a_missing_package_is_one_sentence(name, monkeypatch, tmp_path):
 def test_an_unknown_logger_names_the_known(tmp_path):
     with pytest.raises(UserError, match=r"unknown logger 'wandbb': did you mean 'wandb'\?"):
         train(CONFIG, Runtime(runs=tmp_path, device="cpu", loggers=("wandbb",)))
-
-
-def test_nested_values_have_dotted_names():
-    assert dict(list_values({"a": 1, "b": {"c": [2], "d": {"e": ""}}})) == {"a": 1, "b.c": [2], "b.d.e": ""}

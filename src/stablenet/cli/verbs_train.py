@@ -43,14 +43,19 @@ def train(
         typer.Option("--logger", help="Also write curves: tensorboard, csv, wandb or mlflow; repeatable."),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Older name of --logger tensorboard.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only show the whole config, the data, and the time expected; write nothing."),
+    ] = False,
 ) -> None:
     """Train a recipe or a config. Finished runs are not repeated."""
+    from stablenet.cli.preview_output import print_preview
     from stablenet.cli.progress import Bar
     from stablenet.engine.interrupts import Interrupted
     from stablenet.engine.session import Runtime
     from stablenet.engine.train import train as run_training
 
-    chosen = _assemble(config, recipe, method, seed, settings, folder if resume else None)
+    chosen = assemble(config, recipe, method, seed, settings, folder if resume else None)
     runtime = Runtime(
         runs=runs,
         folder=folder,
@@ -63,6 +68,9 @@ def train(
         graphs=graphs,
         loggers=_name_loggers(loggers or [], tensorboard),
     )
+    if dry_run:
+        print_preview(chosen, runtime)
+        return
     bar = Bar()
     try:
         run = run_training(chosen, runtime, bar)
@@ -78,13 +86,13 @@ def _name_loggers(loggers: list[str], tensorboard: bool) -> tuple[str, ...]:
     return (*loggers, *["tensorboard"] * tensorboard)
 
 
-def _assemble(
+def assemble(
     config: Path | None,
     recipe: str | None,
     method: str | None,
     seed: int | None,
     settings: list[str] | None,
-    resumed: Path | None,
+    resumed: Path | None = None,
 ) -> RunConfig:
     """The config from the options; or the run folder's, when resuming with no other options."""
     from stablenet.engine.config import assemble_config, parse_setting

@@ -4,7 +4,7 @@ In reading order: `config` (what a run computes), `identity` (its hash), `run` (
 it), `run_data` (its split and pixels), `devices` and `optimizers`, `session` (everything it trains with), `train` (the
 only loop) and `stepping` (one update); `state` and `checkpoint` (how it goes on after a stop), `kept_weights` (what
 entered its loss), `feature_cache` (features of a whole part, for all runs that read the same), `interrupts`, `monitor`,
-`loggers` (TensorBoard and others) and `swad`.
+`loggers` (TensorBoard and others), `swad`, and `preview` (what a run would do).
 
 A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 

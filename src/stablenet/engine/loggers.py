@@ -14,7 +14,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
 
-from stablenet.engine.config import HASH_DIGITS, RunConfig, hash_values
+from stablenet.engine.config import HASH_DIGITS, RunConfig, hash_values, walk_values
 from stablenet.files import read_object, read_text, write_json, write_text
 from stablenet.imports import import_extra
 from stablenet.registry import Registry
@@ -128,7 +128,7 @@ class MLFlowLogger(Logger):
             return
         run = self._mlflow.start_run(run_name=start.folder.resolve().name)
         write_json(known, {"run_id": run.info.run_id})
-        self._mlflow.log_params(dict(list_values(start.config.plain())))
+        self._mlflow.log_params({".".join(names): value for names, value in walk_values(start.config.plain())})
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self._mlflow.log_metrics(
@@ -157,12 +157,3 @@ def import_logger(name: str) -> Any:
     """The package of a logger, which its extra installs."""
     module = LOGGERS[name].module
     return import_extra(module, module, f"the logger {name}")
-
-
-def list_values(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """(dotted name, value) of nested values, `train.epochs` for example."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from list_values(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -5,7 +5,6 @@ None of this enters the records. Watchers decide when to read metrics, because t
 
 from __future__ import annotations
 
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 
 from stablenet._version import __version__
-from stablenet.engine.devices import uses_bf16
+from stablenet.engine.devices import name_device, uses_bf16
 from stablenet.engine.loggers import LOGGERS, LogStart
 from stablenet.engine.session import Session
 from stablenet.engine.stepping import EpochMeans
@@ -97,15 +96,12 @@ class Timing:
     def _describe(self) -> dict[str, object]:
         session = self._session
         device = session.device
-        name = (
-            torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-        )
         return {
             "kind": "session",
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "stablenet": __version__,
             "torch": torch.__version__,
-            "device": f"{device.type}: {name}",
+            "device": name_device(device.type, device.index or 0),
             "precision": "bf16" if uses_bf16(session.config.train.precision, device.type) else "32",
             "processes": session.fabric.world_size,
             "threads": torch.get_num_threads(),
