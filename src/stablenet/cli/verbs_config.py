@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from stablenet.cli.verbs_train import assemble
+from stablenet.cli.verbs_train import ConfigFile, Method, Recipe, Seed, Settings, assemble
 
 app = typer.Typer(help="Show configs.", no_args_is_help=True)
 
@@ -19,13 +16,11 @@ def _group() -> None:
 
 @app.command()
 def show(
-    config: Annotated[Path | None, typer.Option(help="A TOML file.", show_default=False)] = None,
-    recipe: Annotated[str | None, typer.Option(help="An experiment of the paper; see `stablenet list`.")] = None,
-    method: Annotated[str | None, typer.Option(help="Short for --set method.name=…")] = None,
-    seed: Annotated[int | None, typer.Option(help="Short for --set seed=…")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, such as train.epochs=3; repeatable.")
-    ] = None,
+    config: ConfigFile = None,
+    recipe: Recipe = None,
+    method: Method = None,
+    seed: Seed = None,
+    settings: Settings = None,
 ) -> None:
     """Print the whole config of a recipe, a file and settings, as TOML that --config takes."""
     from stablenet.engine.config import format_config

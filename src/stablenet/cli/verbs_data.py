@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_source, complete_split
 from stablenet.cli.data_output import prepare, print_notes
 from stablenet.errors import UserError
 
@@ -33,7 +34,9 @@ ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablene
 
 @app.command("list")
 def list_sources(
-    name: Annotated[str | None, typer.Argument(help="Show the details of this source.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show the details of this source.", autocompletion=complete_source)
+    ] = None,
     check: Annotated[
         Path | None,
         typer.Option(help="Compare a folder or archive with the source's layout; nothing is written or decoded."),
@@ -72,7 +75,7 @@ def _check_layout(name: str | None, root: Path) -> None:
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
+    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
     to: Annotated[Path, typer.Option(envvar="STABLENET_DATA", help="Folder to download into.")] = Path("data"),
 ) -> None:
     """Download a source's public files; an interrupted download is resumed."""
@@ -98,8 +101,10 @@ def download(
 
 @app.command()
 def split(
-    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
-    setting: Annotated[str, typer.Argument(help="A setting from `stablenet data list`.")],
+    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
+    setting: Annotated[
+        str, typer.Argument(help="A setting from `stablenet data list`.", autocompletion=complete_split)
+    ],
     root: Root = None,
     out: Annotated[
         Path | None, typer.Option(help="Manifest to write; by default splits/<name>.tsv, named after the split.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_backbone, complete_data, complete_split
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,13 +29,17 @@ def diagnose(
     data: Annotated[
         str,
         typer.Argument(
-            help="A folder or zip of images (class/image or domain/class/image), a CSV file, a named source, or a run."
+            help="A folder or zip of images (class/image or domain/class/image), a CSV file, a named source, or a run.",
+            autocompletion=complete_data,
         ),
     ],
     label: Annotated[str, typer.Option(help="CSV: the column to predict.")] = "label",
     context: Annotated[str | None, typer.Option(help="CSV: the column with the context.")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="CSV: a column to leave out; repeatable.")] = None,
-    setting: Annotated[str, typer.Option(help="Named source: diagnose the training part of this setting.")] = "",
+    setting: Annotated[
+        str,
+        typer.Option(help="Named source: diagnose the training part of this setting.", autocompletion=complete_split),
+    ] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the setting, such as ratio=0.9; repeatable.")
     ] = None,
@@ -43,7 +48,10 @@ def diagnose(
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of a named source; by default STABLENET_DATA.")] = None,
     backbone: Annotated[
-        str, typer.Option(help="A network whose first stages give the features, such as resnet50.")
+        str,
+        typer.Option(
+            help="A network whose first stages give the features, such as resnet50.", autocompletion=complete_backbone
+        ),
     ] = "",
     pretrained: Annotated[str, typer.Option(help="Its weights: imagenet, or a .safetensors file.")] = "",
     limit: Annotated[int, typer.Option(min=100, help="Use at most this many images, drawn at random.")] = 10_000,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_format, complete_rule, complete_run
+
 MOST_GROUPS = 24  # listed one by one
 
 if TYPE_CHECKING:
@@ -21,12 +23,16 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders.", show_default=False, autocompletion=complete_run),
+    ],
     rule: Annotated[
         str,
         typer.Option(
             help="Which model: source-validation, last, averaged, worst-group (needs group labels), or oracle (uses "
-            "the target)."
+            "the target).",
+            autocompletion=complete_rule,
         ),
     ] = "source-validation",
     part: Annotated[list[str] | None, typer.Option(help="Part of the split; repeatable; by default test.")] = None,
@@ -130,7 +136,9 @@ def list_groups(groups: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A run folder, or one that `stablenet export` wrote.")],
+    model: Annotated[
+        Path, typer.Argument(help="A run folder, or one that `stablenet export` wrote.", autocompletion=complete_run)
+    ],
     images: Annotated[
         list[Path],
         typer.Argument(
@@ -145,6 +153,7 @@ def predict(
         typer.Option(
             help="Which model of a run: source-validation (default), last, averaged, worst-group or oracle.",
             show_default=False,
+            autocompletion=complete_rule,
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
@@ -201,16 +210,21 @@ def _leave_out_broken(model: PackagedModel, gathered: pd.DataFrame) -> pd.DataFr
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder.", autocompletion=complete_run)],
     form: Annotated[
         list[str] | None,
-        typer.Option("--format", help="safetensors (default), onnx or torch; repeatable."),
+        typer.Option(
+            "--format", help="safetensors (default), onnx or torch; repeatable.", autocompletion=complete_format
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder; by default `export` in the run folder.")
     ] = None,
     rule: Annotated[
-        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
+        str,
+        typer.Option(
+            help="Which model: source-validation, last, averaged, worst-group or oracle.", autocompletion=complete_rule
+        ),
     ] = ("source-validation"),
 ) -> None:
     """Export a run's model as safetensors, ONNX or torch.export, ready for a model hub, and check its outputs."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_logger, complete_method, complete_recipe, complete_run, complete_setting
 from stablenet.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -14,19 +15,33 @@ if TYPE_CHECKING:
     from stablenet.engine.config import RunConfig
 
 
+ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file.", show_default=False)]
+Recipe = Annotated[
+    str | None,
+    typer.Option(help="An experiment of the paper; see `stablenet list`.", autocompletion=complete_recipe),
+]
+Method = Annotated[str | None, typer.Option(help="Short for --set method.name=…", autocompletion=complete_method)]
+Seed = Annotated[int | None, typer.Option(help="Short for --set seed=…")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="One setting, such as train.epochs=3; repeatable.", autocompletion=complete_setting),
+]
+
+
 def train(
-    config: Annotated[Path | None, typer.Option(help="A TOML file.", show_default=False)] = None,
-    recipe: Annotated[str | None, typer.Option(help="An experiment of the paper; see `stablenet list`.")] = None,
-    method: Annotated[str | None, typer.Option(help="Short for --set method.name=…")] = None,
-    seed: Annotated[int | None, typer.Option(help="Short for --set seed=…")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, such as train.epochs=3; repeatable.")
-    ] = None,
+    config: ConfigFile = None,
+    recipe: Recipe = None,
+    method: Method = None,
+    seed: Seed = None,
+    settings: Settings = None,
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
     ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("runs"),
-    folder: Annotated[Path | None, typer.Option(help="This run's folder, instead of one named after its hash.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="This run's folder, instead of one named after its hash.", autocompletion=complete_run),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an unfinished run.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
     checkpoint_minutes: Annotated[
@@ -40,7 +55,11 @@ def train(
     graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="Use CUDA graphs for small networks.")] = True,
     loggers: Annotated[
         list[str] | None,
-        typer.Option("--logger", help="Also write curves: tensorboard, csv, wandb or mlflow; repeatable."),
+        typer.Option(
+            "--logger",
+            help="Also write curves: tensorboard, csv, wandb or mlflow; repeatable.",
+            autocompletion=complete_logger,
+        ),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Older name of --logger tensorboard.")] = False,
     dry_run: Annotated[
