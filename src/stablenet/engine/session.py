@@ -45,7 +45,8 @@ class Runtime:
     root: folder of the data source.   resume: continue an unfinished run.
     checkpoint_minutes: between checkpoints within an epoch; every epoch ends with one.
     keep_epochs: keep the model of every epoch.   oracle: evaluate the target each epoch, into a separate file.
-    graphs: replay small networks, or whole steps of them, as CUDA graphs.   tensorboard: write curves.
+    graphs: replay small networks, or whole steps of them, as CUDA graphs.
+    loggers: where curves are written beside the records, see `stablenet.engine.loggers`.
     """
 
     runs: Path = Path("runs")
@@ -57,7 +58,7 @@ class Runtime:
     keep_epochs: bool = False
     oracle: bool = False
     graphs: bool = True
-    tensorboard: bool = False
+    loggers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -32,6 +32,7 @@ from stablenet.engine.interrupts import (
     watch_signals,
 )
 from stablenet.engine.kept_weights import save_weights, tabulate_weights
+from stablenet.engine.loggers import check_loggers
 from stablenet.engine.monitor import Curves, Timing, Watcher
 from stablenet.engine.optimizers import learning_rate, set_rate
 from stablenet.engine.run import (
@@ -83,6 +84,7 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     """Train or resume a run until its end; a finished run is returned unchanged."""
     runtime, watcher = runtime or Runtime(), watcher or Watcher()
     check_config(config)
+    check_loggers(runtime.loggers)
     fabric = start_fabric(runtime.device, config.train.precision)
     data = open_data(config, runtime.root, watcher.decode)
     manifest = data.manifest
