@@ -45,6 +45,7 @@ from stablenet.weighting.kernels import decides_on_device
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
 from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.shelf import PLACES, names_place
 
 WHERE = "method.parameters"
 
@@ -126,6 +127,8 @@ class WholeSetSettings(StableNetSettings):
         network uses the context, and the epoch ranks lower by the difference.
     memory: what a solve may take beside the features, such as "4GiB"; None takes half of what is free, at most 4GiB. A
         set that needs more is solved chunk by chunk, which is the same to rounding.
+    features: where the collected features are kept until they are solved from: on the "device", on the "host", or in a
+        file that is mapped into memory, in a folder on a fast disk, such as "./features". The weights are the same.
     """
 
     collect: Literal["pass", "epoch"] = "pass"
@@ -137,9 +140,11 @@ class WholeSetSettings(StableNetSettings):
     act: Literal["auto", "always"] | None = None
     validation: Literal["weighted", "plain"] = "weighted"
     memory: MemorySize | None = None
+    features: str = "device"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(names_place(self.features), "features", PLACES, self.features)
         used = not (self.components and self.offset == 0)
         require(used, "components", "left out with offset=0, because they are those of offsets", self.components)
         if self.collect == "epoch":
@@ -258,6 +263,7 @@ class WholeTrainingSet(Strategy):
             fold_seed=context.seed,
             overrides=overrides,
             memory=settings.memory,
+            place=settings.features,
         )
         self._num_classes = context.num_classes
         self._num_contexts = context.num_domains if len(context.training_domains) > 1 else 0
@@ -265,7 +271,11 @@ class WholeTrainingSet(Strategy):
         self.judging: DatasetWeighting | None = None
         if weighs:
             self.judging = DatasetWeighting(
-                context.num_validation, settings.preset, memory=settings.memory, **overrides
+                context.num_validation,
+                settings.preset,
+                memory=settings.memory,
+                place=settings.features,
+                **overrides,
             )
 
     def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:

@@ -15,7 +15,7 @@ from stablenet.weighting.budget import choose_budget, read_size
 from stablenet.weighting.chunks import Rows
 from stablenet.weighting.inputs import Features, join_layers, read_labels
 from stablenet.weighting.memory import adopt_saved_shapes
-from stablenet.weighting.shelf import Shelf
+from stablenet.weighting.shelf import PLACES, Shelf, names_place
 
 COLLECTED = ("features", "labels", "seen")
 ROWS_CHECKED = 4096  # at a time, for NaN and infinities
@@ -41,6 +41,8 @@ class SampleStore(nn.Module):
             raise UserError(f"num_samples must be at least 1, got {num_samples}")
         if memory is not None:
             read_size(memory)  # a mistake is answered before anything is collected
+        if not names_place(place):
+            raise UserError(f"features are kept in a place named {PLACES}, got {place!r}")
         self.num_samples = num_samples
         self.memory, self.place = memory, place
         self._shelf: Shelf | None = None  # in the buffers' place: not on the device, or not of all processes' samples
