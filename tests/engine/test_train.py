@@ -587,7 +587,6 @@ def test_a_split_without_validation_is_not_weighed(tmp_path):
     [
         ("every=-1", "every must be 0"),
         ("ramp=1.5", "ramp must be between 0 and 1"),
-        ("collect=epoch", "every must be 1 or more with collect='epoch'"),
         ("strength=1.5", "strength must be between 0 and 1"),
         ("offset=-0.5", "offset must be 0 or more"),
         ("components=-1", "components must be 0 or more"),

@@ -47,6 +47,7 @@ class SampleStore(nn.Module):
         self.memory, self.place = memory, place
         self._shelf: Shelf | None = None  # in the buffers' place: not on the device, or not of all processes' samples
         self._apart = False  # whether the set is too large for a solve in one piece
+        self.lost = False  # whether an interruption has cost features, which were in no checkpoint, since the last solve
         self._storage = storage
         self._with_labels = with_labels
         self.register_buffer("features", torch.empty(0, dtype=storage))
@@ -153,7 +154,7 @@ class SampleStore(nn.Module):
         return bool(distributed.smallest(int(self._shelf.owns(index).all()), self._shelf.device))
 
     def forget(self) -> None:
-        self._shelf = None
+        self._shelf, self.lost = None, False
         self.seen.fill_(False)
         self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
 
@@ -176,3 +177,4 @@ class SampleStore(nn.Module):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         adopt_saved_shapes(self, COLLECTED, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
+        self.lost = bool(self.seen.any()) and not self.features.numel()
