@@ -47,7 +47,7 @@ class SampleStore(nn.Module):
         self.memory, self.place = memory, place
         self._shelf: Shelf | None = None  # in the buffers' place: not on the device, or not of all processes' samples
         self._apart = False  # whether the set is too large for a solve in one piece
-        self.lost = False  # whether an interruption has cost features, which were in no checkpoint, since the last solve
+        self.lost = False  # whether an interruption has cost features that were in no checkpoint
         self._storage = storage
         self._with_labels = with_labels
         self.register_buffer("features", torch.empty(0, dtype=storage))
