@@ -301,15 +301,16 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Let one process at a time build `path`; the others wait here. Creates the parent folder of `path`."""
+def lock(path: Path, wait: bool = True) -> Iterator[bool]:
+    """Let one process at a time build `path`; others wait here, or get False. Creates the parent folder of `path`."""
     from filelock import lock_descriptor
 
     file = lock_file(path)
     with _open_lock(file) as descriptor:
-        with _name_missing_locks(file):
-            lock_descriptor(descriptor)
-        yield
+        if wait:
+            with _name_missing_locks(file):
+                lock_descriptor(descriptor)
+        yield wait or _try_lock(descriptor, file)
 
 
 def lock_file(path: Path) -> Path:

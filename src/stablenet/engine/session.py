@@ -135,10 +135,10 @@ class UnaugmentedSet(TrainingSet):
             TrainingSet.read_taps(self, network, taps, count)
 
         pixels = len(self._loader.samples) * self._config.data.image_size**2
-        if not reuse or self._fabric.world_size > 1 or pixels < feature_cache.WORTH_KEEPING:
+        if not reuse or pixels < feature_cache.WORTH_KEEPING:
             read_all(collect)
             return
-        cache = FeatureCache(self._describe(network, taps), self.tell)
+        cache = FeatureCache(self._describe(network, taps), self.tell, self._fabric.device)
         cache.read(read_all, lambda: self._read_first(network, taps), collect)
 
     def _read_first(self, network: Network, taps: Sequence[str]) -> Entry:
@@ -157,6 +157,9 @@ class UnaugmentedSet(TrainingSet):
             "images": [data.image_size, list(data.mean), list(data.std)],
             "computed": [self._fabric.device.type, uses_bf16(self._config.train.precision, self._fabric.device.type)],
         }
+        if self._fabric.world_size > 1:  # each keeps its own share of every batch
+            batch_size = self._loader.settings.batch_size
+            values["share"] = [self._fabric.global_rank, self._fabric.world_size, batch_size]
         return FeatureKey(data.source or "manifest", values)
 
     @cached_property

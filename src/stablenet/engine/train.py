@@ -59,6 +59,7 @@ from stablenet.engine.swad import Averaging, make_averaging
 from stablenet.errors import UserError
 from stablenet.files import Lines, hold_lock
 from stablenet.metrics import GroupCounts
+from stablenet.weighting.distributed import name_lost_process
 
 Predict = Callable[[Batch], Tensor]  # a batch to logits (b, classes)
 
@@ -102,7 +103,7 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     if not config.data.split:
         watcher.tell(manifest.describe())
     alone = hold_lock(folder.lock) if first else nullcontext()
-    with alone, own_random_numbers(fabric.device), _explained(config):
+    with alone, own_random_numbers(fabric.device), _explained(config), name_lost_process():
         try:
             session = build_session(config, runtime, fabric, folder, data)
         except BaseException:  # a run that could not start leaves no folder
@@ -113,7 +114,7 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
             raise
         with watch_signals() as stop:
             Training(session, watcher if first else Watcher(), stop, described).run()
-    fabric.barrier()  # the first process writes the last files
+        fabric.barrier()  # the first process writes the last files
     return load_run(folder.path)
 
 
@@ -159,9 +160,10 @@ class Training:
         self._watcher.begin(self._session.folder.path, position.step, total)
         self._set_status(RUNNING)
         try:
-            while position.step < total:
-                self.run_epoch()
-            self._finish()
+            with name_lost_process():
+                while position.step < total:
+                    self.run_epoch()
+                self._finish()
         except Interrupted:
             self._session.writer.wait()
             self._set_status(INTERRUPTED, "stopped by the user")
