@@ -99,7 +99,7 @@ def _diagnose(
 
 
 def _split(frame: pd.DataFrame, choices: TableQuestion) -> tuple[pd.DataFrame, Array, tuple[str, ...], list[str]]:
-    named = [choices.label, *([choices.context] if choices.context else []), *choices.leave_out]
+    named = [choices.label, *([] if choices.context is None else [choices.context]), *choices.leave_out]
     for column in named:
         if column not in frame.columns:
             raise UserError(unknown_name("column", column, map(str, frame.columns)))

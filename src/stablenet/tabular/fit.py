@@ -208,7 +208,7 @@ def _build_model(task: Task, choices: TableChoices) -> Any:
 
 
 def _split_columns(frame: pd.DataFrame, choices: TableChoices) -> tuple[pd.DataFrame, pd.Series[Any], Array | None]:
-    named = [choices.target, *([choices.environment] if choices.environment else []), *choices.leave_out]
+    named = [choices.target, *([] if choices.environment is None else [choices.environment]), *choices.leave_out]
     for name in (*named, *choices.categorical):
         if name not in frame.columns:
             raise UserError(unknown_name("column", name, map(str, frame.columns)))
