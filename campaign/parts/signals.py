@@ -52,7 +52,7 @@ SLOW_VERBS: dict[str, list[str]] = {
 }
 ALL_VERBS = {**VERBS, **SLOW_VERBS}
 _SLOW_SHARE = 0.06
-_TIMED = {"timing.jsonl", ".bench", "run", "photos", "table.csv", "split.tsv"}  # other in every run, or there before
+_TIMED = {"timing.jsonl", "run", "photos", "table.csv", "split.tsv"}  # other in every run, or there before
 _MOVING = re.compile(rb"\d+(\.\d+)? s\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?|[0-9.]+ seconds")
 
 
@@ -187,7 +187,8 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def _is_timed(path: Path) -> bool:
     kept = path.parts[0] == "run" and path.name not in ("timing.jsonl",)
-    return path.name in _TIMED or path.parts[0] in (_TIMED - {"run"}) or (not kept and ".cache" in path.parts)
+    named = path.name in _TIMED or path.parts[0] in (_TIMED - {"run"}) or ".bench" in path.parts
+    return named or (not kept and ".cache" in path.parts)
 
 
 @cache

@@ -23,6 +23,7 @@ _OUT_OF_MEMORY = (
     "bad_alloc",
     "DefaultCPUAllocator",
     "out of memory",
+    "could not create a primitive",  # oneDNN
 )
 _PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "pillow", "scikit-learn", "rich", "typer")
 
