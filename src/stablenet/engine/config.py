@@ -33,8 +33,10 @@ from stablenet.values import (
     Whole,
     check_fields,
     convert,
+    is_text,
     read_fields,
     require,
+    show,
 )
 
 HeadStart = Literal["default", "xavier-0.1"]
@@ -354,8 +356,10 @@ def parse_setting(text: str) -> Values:
     """Parse `train.epochs=3` into nested values; the value is TOML, or else text."""
     key, equals, value = text.partition("=")
     names = key.strip().split(".")
+    if not is_text(text):
+        raise UserError(f"the setting {show(text)} is not valid UTF-8: write it as text")
     if not equals or not all(names):
-        raise UserError(f"the setting {text!r} is not of the form train.epochs=3")
+        raise UserError(f"the setting {show(text)} is not of the form train.epochs=3")
     try:
         parsed: Any = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):  # not TOML, or a very long number, or deeply nested lists

@@ -58,6 +58,7 @@ from stablenet.engine.stepping import EpochMeans
 from stablenet.engine.swad import Averaging, make_averaging
 from stablenet.errors import UserError
 from stablenet.files import Lines, hold_lock
+from stablenet.long_work import telling
 from stablenet.metrics import GroupCounts
 from stablenet.weighting.distributed import name_lost_process
 
@@ -112,7 +113,7 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
                 if new_parent and not any(parent.iterdir()):
                     parent.rmdir()
             raise
-        with watch_signals() as stop:
+        with watch_signals(fabric.world_size) as stop, telling(watcher.tell if first else lambda text: None):
             Training(session, watcher if first else Watcher(), stop, described).run()
         fabric.barrier()  # the first process writes the last files
     return load_run(folder.path)
@@ -184,7 +185,9 @@ class Training:
         session.stepping.start_epoch()
         if position.batch == 0:
             self._totals.clear()
-            self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
+            with self._stop.breakable():  # a checkpoint was made just before
+                solved = session.algorithm.start_epoch(position.epoch, session.training_set)
+            self._record_solve(solved)
             if position.epoch == 0 and self._judge is not None and session.validation_set is not None:
                 self._judge.start(session.validation_set)
         self._timing.start_epoch(position.step)
@@ -207,7 +210,8 @@ class Training:
         set_rate(session.optimizer, learning_rate(self._config, position.epoch, position.step, session.total_steps))
         session.stepper.joined = session.training.size_of(position.batch)
         try:
-            loss, diagnostics = session.stepping.take(batch)
+            with self._stop.breakable():
+                loss, diagnostics = session.stepping.take(batch)
         except UserError as error:
             self._check_finite()  # an earlier non-finite loss would be the cause of this error
             where = f"at step {position.step + 1}, epoch {position.epoch + 1}, batch {position.batch + 1}"
@@ -226,7 +230,8 @@ class Training:
         self._watcher.step(position.step, position.epoch + 1, self._totals)
 
     def _start_step(self) -> None:
-        told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
+        with self._stop.breakable():
+            told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
         if told:
             self._session.stepping.renew()
             self._record_solve({"step": self._position.step, **told})
@@ -234,7 +239,8 @@ class Training:
     def _judge_average(self, averaging: Averaging) -> None:
         self._check_finite()
         share_buffers(self._session)
-        self._session.algorithm.refit(self._session.training_set)
+        with self._stop.breakable():
+            self._session.algorithm.refit(self._session.training_set)
         assert self._session.validation is not None
         figures = self._evaluate(self._session.validation, self._session.algorithm.validator)
         self._record(averaging.judge(self._position.epoch + 1, figures["loss"]))
@@ -246,7 +252,9 @@ class Training:
         if position.step == session.total_steps:
             self._keep_weights()
         self._record_solve(session.algorithm.end_epoch(position.epoch))
-        self._record_solve(session.algorithm.refit(session.training_set))
+        with self._stop.breakable():
+            told = session.algorithm.refit(session.training_set)
+        self._record_solve(told)
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
         self._timing.end_epoch(position.epoch, position.step)
