@@ -201,7 +201,7 @@ def test_mistakes_are_one_sentence(tree: Path) -> None:
         [sys.executable, "-m", "stablenet", "data", "check", "none.tsv"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: cannot read the manifest none.tsv")
+    assert done.stderr.startswith("error: none.tsv does not exist")
     assert "Traceback" not in done.stderr
 
 

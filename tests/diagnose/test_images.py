@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
@@ -169,7 +170,7 @@ def test_the_page_holds_everything_itself(tmp_path):
     assert found.verdict.headline in text
     assert "stablenet diagnose &lt;x&gt;" in text
     assert text.count("<svg") == 3
-    assert text.count("data:image/png") == 10 * 14 + 48
-    assert "http" not in text
+    assert text.count("data:image/png") == 10 * 12  # of each class six usual ones and six exceptions
+    assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)", text)
     assert 'src="data:' in text
     assert f"{found.context.weight_minority:.2f}" in text
