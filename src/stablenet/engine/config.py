@@ -17,6 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+from stablenet.data.columns import Columns
 from stablenet.errors import UserError
 from stablenet.files import read_text
 from stablenet.old_names import OLD_SPLIT, SPLIT, old_field, rename_split
@@ -40,23 +41,30 @@ Rate = Literal["constant", "steps", "cosine", "quarter-cosine"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
 Averages = Literal["none", "swad"]
+_SIZED = ("paper-cnn",)  # networks that are built for images of one size
 HASH_DIGITS = 12  # of the hash in the name of a run folder
 
 
 @old_field(OLD_SPLIT, SPLIT)
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """source, split, parameters: as in `stablenet data split`.   split_seed: None for the run's seed.
+    """source, split, parameters: as in `stablenet data split`; without a split, the one that fits the source.
+    split_seed: None for the run's seed.
+    columns: names of those of your own image list, see `Columns`.   image_list: the list, if it is not --root but its
+    relative paths begin there.
     manifest: a file made by `stablenet data split`, instead of source, split, parameters and split_seed.
-    store_size: side of the stored square images; None keeps their size.   image_size: input size of the network.
+    store_size: side of the stored square images; None keeps their size, or takes the size that the network needs where
+    they have several.   image_size: input size of the network.
     augment: crop, flip and colour jitter for training images.   augmentation: overrides for `AugmentSettings`.
     mean, std: channel statistics for normalization.
     """
 
     source: PlainName = "embedded"
-    split: str = "adversarial"
+    split: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     split_seed: int | None = None
+    columns: Columns = field(default_factory=Columns)
+    image_list: str = ""
     manifest: str = ""
     store_size: Count | None = None
     image_size: Count = 28
@@ -173,6 +181,12 @@ class RunConfig:
     def name(self) -> str:
         """The readable part of the run folder's name."""
         return f"{self.label or self.data.source}-{self.method.name}-seed{self.seed}"
+
+    @property
+    def network_parameters(self) -> dict[str, Any]:
+        """model.parameters; a network that is built for one size of images is told theirs."""
+        sized = self.model.name in _SIZED
+        return {"image_size": self.data.image_size, **self.model.parameters} if sized else self.model.parameters
 
     def plain(self) -> dict[str, Any]:
         """The config as JSON values."""

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stablenet.data.cache import FEATURES, cache_folder, name_cache
 from stablenet.data.loader import PartSamples
-from stablenet.data.prepare import cache_folder
 from stablenet.data.store import PixelStore
 from stablenet.engine.config import hash_values
 from stablenet.errors import UserError
@@ -51,7 +51,7 @@ class FeatureKey:
 
     @property
     def path(self) -> Path:
-        return cache_folder() / f"features-{self.source}-{hash_values(dict(self.values))[:16]}"
+        return cache_folder() / f"{FEATURES}{self.source}-{hash_values(dict(self.values))[:16]}"
 
 
 def hash_module(module: nn.Module) -> str:
@@ -164,6 +164,7 @@ class FeatureCache:
             with lock(self._key.path):
                 if self._reuse(read_first, collect):
                     return
+                name_cache(self._key.path)
                 with build_folder(self._key.path) as folder:
                     self._read_and_write(folder, read_all, collect)
             self._tell(f"features kept in {self._key.path}, for all runs with this network and these data")
