@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
-from stablenet.algorithms.stablenet import BatchByBatchSettings, read_settings
+from stablenet.algorithms.stablenet import read_settings
+from stablenet.algorithms.strategy import BatchByBatchSettings
 from stablenet.data.loader import Batch, Loader
 from stablenet.data.sources import SOURCES
 from stablenet.engine import run_data, state
