@@ -19,10 +19,14 @@ def try_images(
     place: Annotated[
         Path, typer.Argument(help="Images: class/image or domain/class/image, a zip archive, or a list (CSV, Parquet).")
     ],
-    split: Annotated[str, typer.Option(help="List: the column with the given split, train, validation, test.")] = "",
+    part: Annotated[
+        str, typer.Option("--part", "--split", help="List: the column with the given split, train, validation, test.")
+    ] = "",
     context: Annotated[str, typer.Option(help="List: the column with the context.")] = "",
-    label: Annotated[str, typer.Option(help="List: the column with the label.")] = "",
-    target: Annotated[str, typer.Option(help="A context to hold out as the target, instead of a random share.")] = "",
+    label: Annotated[str, typer.Option("--target", "--label", help="List: the column to predict.")] = "",
+    unseen: Annotated[
+        str, typer.Option(help="A context to keep out of training and test on, instead of a random share of all.")
+    ] = "",
     minutes: Annotated[float, typer.Option(min=0.1, help="About how long it may take.")] = 10.0,
     seeds: Annotated[int, typer.Option(min=2, help="Number of seeds, counted from 0.")] = 3,
     root: Annotated[Path | None, typer.Option(help="List: the folder where its paths begin.")] = None,
@@ -42,9 +46,9 @@ def try_images(
         output=output or Path(f"try-{place.resolve().stem}"),
         label=label,
         context=context,
-        part=split,
+        part=part,
         root=root,
-        target=target,
+        unseen=unseen,
         minutes=minutes,
         seeds=seeds,
         backbone=backbone,

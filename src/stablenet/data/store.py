@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from stablenet.data.cache import HEADER
 from stablenet.data.check import Finding
 from stablenet.data.cutouts import PlacedList
 from stablenet.data.image_list import ImageList
@@ -31,7 +32,7 @@ from stablenet.frames import read_frame
 from stablenet.values import Count, Whole, read_fields
 
 FORMAT = 1
-PIXELS, IMAGES, HEADER = "pixels.bin", "images.parquet", "store.json"
+PIXELS, IMAGES = "pixels.bin", "images.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,7 @@ def find_gain(result: BenchResult) -> Gain | None:
         columns = tuple(c for c in result.columns if c.id in column.mean_of)
         return _compare(result, row, reference, columns, f"{name_column(column)} of {len(columns)} splits")
     compared = [c for c in result.columns if not c.mean_of and result.cell(row.id, c.id).versus is not None]
+    compared = [c for c in compared if c.metric == "accuracy"] or compared  # figures of groups are not averaged with it
     whole = [c for c in compared if not c.domain]  # others show a part of the target alone
     columns = tuple(whole or compared)
     if len(columns) > 1:
@@ -147,7 +148,9 @@ def count_all(results: Sequence[BenchResult]) -> str:
             versus
             for result, row in rows
             for column in result.columns
-            if bool(column.mean_of) == is_mean and (versus := result.cell(row.id, column.id).versus) is not None
+            if column.metric == "accuracy"
+            and bool(column.mean_of) == is_mean
+            and (versus := result.cell(row.id, column.id).versus) is not None
         ]
         if found:
             said.append(f"Of {len(found)} {one if len(found) == 1 else many}: {_count(found)}.")

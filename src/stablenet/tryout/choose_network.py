@@ -1,4 +1,4 @@
-"""Which network to try with: a pretrained one where its weights are at hand or can be fetched, sized for the machine."""
+"""Which network to try with: a pretrained one where its weights can be had, sized for the machine."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ HALF = (0.5, 0.5, 0.5)
 
 @dataclass(frozen=True)
 class NetworkChoice:
-    """values: of the config, its tables data, model and train.   why: a sentence.   most_epochs: more gain nothing."""
+    """values: of the config, its tables data, model and train.   why: a sentence.
+    least_epochs: with fewer it does not learn.   most_epochs: more gain nothing.
+    """
 
     values: dict[str, Any]
     why: str
+    least_epochs: int
     most_epochs: int
 
     @property
@@ -41,7 +44,11 @@ class NetworkChoice:
 
 
 def choose_network(
-    images: ImageList, device: str, backbone: str = "", pretrained: str = "", can_fetch: Callable[[str], bool] | None = None
+    images: ImageList,
+    device: str,
+    backbone: str = "",
+    pretrained: str = "",
+    can_fetch: Callable[[str], bool] | None = None,
 ) -> NetworkChoice:
     """device: cpu or cuda.   backbone, pretrained: what the user named, "" for nothing.
     can_fetch: whether a network's ImageNet weights are at hand or can be had; by default this looks.
@@ -56,7 +63,9 @@ def choose_network(
         return _take_small(side, f"the images are small ({side} pixels)")
     if (can_fetch or has_weights)(name):
         return _take_pretrained(name, "imagenet", device, f"{name} with ImageNet weights")
-    reason = "no pretrained weights are at hand and none could be fetched; --backbone resnet50 --pretrained FILE takes yours"
+    reason = (
+        "no pretrained weights are at hand and none could be fetched; --backbone resnet50 --pretrained FILE takes yours"
+    )
     return _take_small(side, reason)
 
 
@@ -97,7 +106,7 @@ def _take_named(name: str, pretrained: str, device: str, side: int) -> NetworkCh
     chosen = _take_pretrained(name, "", device, f"{name} from random weights, as you named no --pretrained")
     chosen.values["train"] |= {"learning_rate": 0.01}
     del chosen.values["model"]["statistics"]
-    return NetworkChoice(chosen.values, chosen.why, 30)
+    return NetworkChoice(chosen.values, chosen.why, 15, 30)
 
 
 def _take_pretrained(name: str, weights: str, device: str, why: str) -> NetworkChoice:
@@ -107,7 +116,7 @@ def _take_pretrained(name: str, weights: str, device: str, why: str) -> NetworkC
         "model": {"name": name, "pretrained": weights, "statistics": "frozen"},
         "train": {"learning_rate": 0.002, "schedule": "cosine", "weight_decay": 1e-4, "batch_size": 32},
     }
-    return NetworkChoice(values, f"{why}, images of {SIDES[device]} pixels", 8)
+    return NetworkChoice(values, f"{why}, images of {SIDES[device]} pixels", 3, 8)
 
 
 def _take_small(side: int, reason: str) -> NetworkChoice:
@@ -118,4 +127,4 @@ def _take_small(side: int, reason: str) -> NetworkChoice:
         "model": {"name": "paper-cnn", "parameters": {"image_size": size}},
         "train": {"learning_rate": 0.02, "schedule": "cosine", "weight_decay": 1e-3, "batch_size": 64},
     }
-    return NetworkChoice(values, f"a small network from random weights, images of {size} pixels: {reason}", 30)
+    return NetworkChoice(values, f"a small network from random weights, images of {size} pixels: {reason}", 15, 40)

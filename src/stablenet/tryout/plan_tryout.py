@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,17 @@ import torch
 from torch.nn import functional
 
 from stablenet.bench.cells import flatten
+from stablenet.data.columns import Columns
 from stablenet.data.image_list import ImageList
-from stablenet.data.sources.own import open_own
+from stablenet.data.sources.own import open_own, settle
 from stablenet.errors import UserError
 from stablenet.files import read_json, write_json
+from stablenet.long_work import format_time
 from stablenet.models import build_network
 from stablenet.pages import write_text
 from stablenet.tryout.choose_network import NetworkChoice, choose_network
 from stablenet.values import Positive, check_fields, require
 
-LEAST_EPOCHS = 3
 TIMED_STEPS = 3
 OVERHEAD = 1.4  # of an epoch over its bare steps: reading, validation, records
 FOR_TRAINING = 0.8  # of the minutes; the rest is for the diagnosis and the pages
@@ -32,7 +32,7 @@ FOR_TRAINING = 0.8  # of the minutes; the rest is for the diagnosis and the page
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the user asks for.   place: folder, zip archive or image list.   label, context, part: columns of a list.
-    root: where a list's paths begin.   target: a context to hold out as the target, "" for none.
+    root: where a list's paths begin.   unseen: a context to keep out of training, as the target; "" for none.
     minutes: about how long it may take.   seeds: how many; each draws its own split and its own weights.
     """
 
@@ -42,7 +42,7 @@ class Request:
     context: str = ""
     part: str = ""
     root: Path | None = None
-    target: str = ""
+    unseen: str = ""
     minutes: Positive = 10.0
     seeds: int = 3
     backbone: str = ""
@@ -64,15 +64,18 @@ class Request:
     @property
     def data_root(self) -> Path:
         """What `--root` of the other verbs has to be."""
-        return self.place if self.root is None else self.root
+        return settle(self.place, self.columns) if self.root is None else self.root
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(label=self.label, context=self.context, part=self.part)
 
     def open(self) -> ImageList:
-        columns = {"label": self.label, "context": self.context, "part": self.part}
-        return open_own(self.place, **columns, root=self.root)
+        return open_own(self.place, label=self.label, context=self.context, part=self.part, root=self.root)
 
     def commands(self) -> list[str]:
         """The same by single commands."""
-        options = [f"--{name}={value}" for name in ("label", "context") if (value := getattr(self, name))]
+        options = [f"--{name}={value}" for name in ("label", "context", "part") if (value := getattr(self, name))]
         options += [f"--root={self.root}"] if self.root is not None else []
         shared = ["--runs", str(self.runs), "--root", str(self.data_root), "--device", self.device]
         words = (
@@ -103,16 +106,16 @@ def plan_tryout(request: Request, images: ImageList, device: str, at_once: int) 
     seconds = time_epoch(network, samples, len(images.classes), device)
     epochs = fit_epochs(request, network, seconds, at_once)
     _write_files(request, images, network, epochs, samples)
-    minutes = ceil(2 * request.seeds * epochs * seconds / at_once / 60)
-    said = f"{network.why}; {epochs} epochs, {request.seeds} seeds, ERM and StableNet: about {minutes} minutes"
+    expected = format_time(2 * request.seeds * epochs * seconds / min(at_once, 2 * request.seeds))
+    said = f"{network.why}; {epochs} epochs, {request.seeds} seeds, plain training and StableNet: about {expected}"
     write_json(file, {"request": asked, "plan": said})
     return said
 
 
 def fit_epochs(request: Request, network: NetworkChoice, seconds: float, at_once: int) -> int:
-    """As many epochs as the minutes allow, from three to the network's most."""
+    """As many epochs as the minutes allow, between the least with which a network learns and the most."""
     allowed = FOR_TRAINING * 60 * request.minutes * at_once / (2 * request.seeds * seconds)
-    return max(LEAST_EPOCHS, min(network.most_epochs, int(allowed)))
+    return max(network.least_epochs, min(network.most_epochs, int(allowed)))
 
 
 def time_epoch(network: NetworkChoice, samples: int, classes: int, device: str) -> float:
@@ -146,7 +149,7 @@ def _write_files(request: Request, images: ImageList, network: NetworkChoice, ep
     columns = {name: value for name in ("label", "context", "part") if (value := getattr(request, name))}
     data |= {"columns": columns} if columns else {}
     data |= {"image_list": str(request.place.absolute())} if request.root is not None else {}
-    data |= {"split": "classic", "parameters": {"target": request.target}} if request.target else {}
+    data |= {"split": "classic", "parameters": {"target": request.unseen}} if request.unseen else {}
     train = {**network.values["train"], "epochs": epochs}
     train["batch_size"] = max(2, min(train["batch_size"], samples // 4))
     values = {"label": "try", "data": data, "model": network.values["model"], "train": train}

@@ -15,8 +15,9 @@ from stablenet.diagnose.images import ImageChoices, diagnose_images
 from stablenet.diagnose.next_steps import Asked
 from stablenet.diagnose.subject import open_place
 from stablenet.engine.devices import choose_device
-from stablenet.engine.run import load_run
+from stablenet.engine.run import find_best, load_run
 from stablenet.errors import UserError
+from stablenet.evaluation.failures import find_failures
 from stablenet.pages import write_points
 from stablenet.report import ReportSettings, build_report
 from stablenet.tryout.plan_tryout import Request, plan_tryout
@@ -57,7 +58,7 @@ def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
         panels=0,
     )
     page = build_report(settings).page
-    sentence, advice = write_verdict(result, declined=all_declined(result))
+    sentence, advice = write_verdict(result, declined=all_declined(result), failed=count_failed(result))
     return Tryout(sentence, advice, page, diagnosis, result, tuple(request.commands()))
 
 
@@ -108,9 +109,25 @@ def all_declined(result: BenchResult) -> str:
     return reasons[0] if reasons and len(reasons) == len(runs) else ""
 
 
-def write_verdict(result: BenchResult, declined: str = "") -> tuple[str, str]:
-    """One sentence on what was gained, and one on what to do next.   declined: why StableNet trained plainly."""
+def count_failed(result: BenchResult) -> int:
+    """Runs of plain training that predict one class for everything, or guess."""
+    runs = [load_run(ref.path) for value in result.cell(ERM, "all").values for ref in value.runs]
+    chosen = [find_best(run.records) for run in runs]
+    found = [find_failures(best["validation"]) for best in chosen if best is not None]
+    return sum(any(failure.kind in ("one class", "guessing") for failure in failures) for failures in found)
+
+
+def write_verdict(result: BenchResult, declined: str = "", failed: int = 0) -> tuple[str, str]:
+    """One sentence on what was gained, and one on what to do next.
+
+    declined: why StableNet trained plainly.   failed: runs of plain training that learned nothing.
+    """
     plain, ours = result.cell(ERM, "all"), result.cell(STABLENET, "all")
+    if failed:
+        return (
+            f"Plain training learned nothing in {failed} of {plain.count} runs: the comparison says nothing.",
+            "Give more --minutes, or start from pretrained weights: --backbone resnet50 --pretrained FILE.",
+        )
     if declined:
         return (
             f"StableNet found nothing to gain and trained plainly, to the bit: {_show(plain)} on the test images.",
@@ -148,5 +165,5 @@ def _advise(ours: ResultCell, worst: ResultCell | None) -> str:
         return f"Use it: stablenet predict {best} YOUR-IMAGES, or train longer with the commands below."
     return (
         "The seeds cannot tell a gain from chance: give more --minutes or --seeds, or keep plain training. "
-        "A test part whose contexts differ from the training images (--target, or a given split) shows most."
+        "A test part whose contexts differ from the training images (--unseen, or a given split) shows most."
     )

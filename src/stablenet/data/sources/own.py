@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stablenet.data.cache import cache_folder
 from stablenet.data.columns import CONTEXT, LABEL, NO_PART, PART, PATH, Columns, find_part
 from stablenet.data.image_list import ImageList, make_image_table
 from stablenet.data.sources.folder import Tree, find_tree, refuse_empty, sorted_names
 from stablenet.data.sources.listing import NO_CONTEXT, read_list
+from stablenet.data.sources.shards import find_shards, unpack_shards
 from stablenet.data.sources.source import ReadOwn, Source
 from stablenet.errors import UserError
 
@@ -26,18 +28,25 @@ def open_own(
 
     path, label, context, part: names of a list's columns, see `Columns`.   root: where a list's relative paths begin,
     if they do not begin in its folder.
+    A folder may also be a data set of Hugging Face's `datasets`, see `shards`.
     The list says what was found: its `contexts`, `given_parts`, and in words `describe`; its `name` is that of the
     source that reads the same, "folder" or "table".
     """
     if not place.exists():
         raise UserError(f"{place} does not exist: give a folder of images, a CSV file or the name of a source")
     columns = Columns(path=path, label=label, context=context, part=part)
-    if place.is_dir() and (shards := find_shards(place)):
-        listing = unpack_shards(place, shards, cache_folder(), columns)
+    listing = settle(place, columns)
+    if listing != place:
         return replace(read_list(listing, columns), title=place.resolve().name)
     if place.is_dir() or place.suffix.lower() == ".zip":
         return read_folder(place, columns)
     return read_list(place, columns, root)
+
+
+def settle(place: Path, columns: Columns) -> Path:
+    """Where the images are read: the place, or of a data set with pictures inside, the list of those written out."""
+    shards = find_shards(place) if place.is_dir() else []
+    return unpack_shards(place, shards, cache_folder(), columns) if shards else place
 
 
 def read_folder(root: Path, columns: Columns | None = None) -> ImageList:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from stablenet.data.cache import PICTURES, name_cache
 from stablenet.data.columns import LABEL, PART, PATH, USUAL, Columns, find_part
 from stablenet.errors import UserError
 from stablenet.files import build_folder, lock, read_object, write_bytes
@@ -50,9 +51,10 @@ def unpack_shards(folder: Path, shards: list[Shard], cache: Path, columns: Colum
     """Write the pictures out, if that was not done before; returns the image list."""
     stamp = [(str(shard.file.absolute()), shard.file.stat().st_size, shard.file.stat().st_mtime_ns) for shard in shards]
     key = hashlib.sha256(json.dumps([stamp, columns.label]).encode()).hexdigest()[:12]
-    place = cache / f"pictures-{folder.resolve().name}-{key}"
+    place = cache / f"{PICTURES}{folder.resolve().name}-{key}"
     with lock(place):
         if not (place / LIST).is_file():
+            name_cache(place)
             with build_folder(place) as partial:
                 rows = pd.DataFrame(list(_write_pictures(folder, shards, partial, columns)))
                 write_csv(rows, partial / LIST)

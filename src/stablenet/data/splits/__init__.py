@@ -116,7 +116,7 @@ def _refuse_given(table: AnyImageList, split: str) -> None:
     if isinstance(table, ImageList) and table.given_parts and split != GIVEN:
         raise UserError(
             f"{table.known_as} comes with a split ({table.describe_parts()}), which {split} would ignore: "
-            "use the split given, or read the images without theirs, with part=none among the columns"
+            f"use the split {GIVEN}, or read the images without theirs (--column part=none, data.columns.part='none')"
         )
 
 

@@ -1,0 +1,112 @@
+"""From a folder of images to a page and a sentence; what is said of every outcome."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stablenet.bench.results import compare_seeds
+from stablenet.cli.main import app
+from stablenet.errors import UserError
+from stablenet.tryout import Request, run_tryout
+from stablenet.tryout.choose_network import NetworkChoice
+from stablenet.tryout.plan_tryout import fit_epochs
+from stablenet.tryout.run_tryout import write_verdict
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Bright and dark squares on a red or blue ground, 64 of 30 pixels."""
+    generator = np.random.default_rng(0)
+    for k in range(64):
+        label, ground = k % 2, (k % 2) ^ (k % 12 > 9)
+        pixels = generator.integers(0, 60, (30, 30, 3))
+        pixels[..., 2 * ground] += 120
+        pixels[8:20, 8:20] = 40 if label else 220
+        file = tmp_path / "squares" / ("red", "blue")[ground] / ("bright", "dark")[label] / f"{k}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(file)
+    return tmp_path / "squares"
+
+
+def test_the_command_ends_with_a_page_and_goes_on_where_it_was(images, tmp_path):
+    def call(*words):
+        command = [sys.executable, "-m", "stablenet", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
+
+    environment = {**os.environ, "STABLENET_CACHE": str(tmp_path / "cache"), "COLUMNS": "100"}
+    command = ["try", "squares", "--minutes", "0.1", "--device", "cpu", "--seeds", "2"]
+    done = call(*command)
+    assert done.returncode == 0, done.stderr
+    assert "64 images in 2 classes, 2 contexts" in done.stderr
+    page = tmp_path / "try-squares" / "index.html"
+    assert "StableNet" in page.read_text()
+    assert (tmp_path / "try-squares" / "diagnosis.html").is_file()
+    bench, report = [line.strip() for line in done.stdout.splitlines() if line.startswith("  stablenet")][1:]
+    runs = sorted((tmp_path / "try-squares" / "runs").glob("*/records.jsonl"))
+    assert len(runs) == 4
+    before = [file.stat().st_mtime_ns for file in runs]
+    again = call(*command)
+    assert again.stdout == done.stdout
+    assert [file.stat().st_mtime_ns for file in runs] == before
+    repeated = call(*bench.split()[1:])
+    assert "4 of 4 runs are finished" in repeated.stderr, repeated.stderr
+    assert report.startswith("stablenet report try-squares/table.toml")
+    other = call(*command[:-1], "3")
+    assert other.returncode == 2
+    assert "holds a try of other data or with other options" in other.stderr
+
+
+def test_what_cannot_work_is_said_first(images, tmp_path):
+    with pytest.raises(UserError, match="lies among the images"):
+        run_tryout(Request(place=images, output=images / "out"), print, lambda *words: None)
+    with pytest.raises(UserError, match="does not exist"):
+        run_tryout(Request(place=tmp_path / "none", output=tmp_path / "out"), print, lambda *words: None)
+    with pytest.raises(UserError, match="seeds"):
+        Request(place=images, output=tmp_path / "out", seeds=1)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("minutes", "epochs"), [(0.1, 3), (10, 5), (1000, 8)])
+def test_epochs_are_as_many_as_fit(tmp_path, minutes, epochs):
+    network = NetworkChoice({}, "", 3, 8)
+    request = Request(place=tmp_path, output=tmp_path, minutes=minutes, seeds=2)
+    assert fit_epochs(request, network, seconds=45.0, at_once=2) == epochs
+
+
+def result(plain, ours, worst=None):
+    """A filled table of two rows."""
+    figures = {("erm", "all"): plain, ("stablenet", "all"): ours, ("stablenet", "worst"): worst}
+
+    def cell(row, column):
+        values = figures[row, column]
+        reference = plain if column == "all" else [0.0] * len(values)
+        versus = compare_seeds(dict(enumerate(values)), dict(enumerate(reference)))
+        runs = [SimpleNamespace(runs=[SimpleNamespace(path="runs/x")])]
+        return SimpleNamespace(mean=np.mean(values), deviation=np.std(values), versus=versus, values=runs, count=2)
+
+    columns = [SimpleNamespace(id="all"), *([SimpleNamespace(id="worst")] if worst else [])]
+    return SimpleNamespace(cell=cell, columns=columns)
+
+
+def test_each_outcome_has_its_sentence_and_its_advice():
+    sentence, advice = write_verdict(result([70, 71, 72], [80, 81, 82.1]))
+    assert "+10.0 points (95 % interval" in sentence
+    assert advice.startswith("Use it: stablenet predict runs/x")
+    assert "Do not use StableNet" in write_verdict(result([80, 81, 82.1], [70, 71, 72]))[1]
+    assert "cannot tell a gain from chance" in write_verdict(result([70, 80, 90], [71, 78, 91]))[1]
+    assert "in the worst group" in write_verdict(result([70, 80, 90], [71, 78, 91], [10, 11, 12]))[0]
+    assert write_verdict(result([70, 80, 90], [71, 78, 91], [10, 11, 12]))[1].startswith("Use it")
+    assert "trained plainly, to the bit" in write_verdict(result([70, 71], [70, 71]), declined="the border")[0]
+    assert "learned nothing in 1 of 2 runs" in write_verdict(result([50, 71], [70, 71]), failed=1)[0]
+
+
+def test_the_verb_names_its_options():
+    from typer.testing import CliRunner
+
+    shown = CliRunner().invoke(app, ["try", "--help"], env={"COLUMNS": "200"}).output
+    assert all(option in shown for option in ("--split", "--context", "--minutes", "--unseen"))
