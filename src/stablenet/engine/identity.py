@@ -18,9 +18,6 @@ from stablenet.old_names import OLD_SPLIT, SPLIT
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
 
 
-_BLENDED = ("embedded", "mnist-m")  # sources split by `adversarial` where no split is named
-
-
 @dataclass(frozen=True, kw_only=True)
 class Contents:
     """Hashes of the files a config refers to, "" for none: independent of machine and path."""
@@ -58,8 +55,8 @@ def identify(config: RunConfig, contents: Contents) -> Identity:
         del plain["model"]["head"]  # as before there was a choice
     if config.model.statistics == "batch":
         del plain["model"]["statistics"]  # as before there was a choice
-    if not config.data.split and config.data.source in _BLENDED:
-        plain["data"][OLD_SPLIT] = "adversarial"  # as it was when this was the default
+    if not config.data.split:
+        plain["data"][OLD_SPLIT] = "adversarial"  # once the default, by which published runs are found
     if config.data.columns == Columns():
         del plain["data"]["columns"]  # as before there was a choice
     if config.data.image_list:
