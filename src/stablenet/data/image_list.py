@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -63,8 +64,8 @@ class ImageList:
     @property
     def given_parts(self) -> dict[str, int]:
         """Images of every part of a given split, empty where none is given."""
-        counts = self.rows[PART].value_counts() if PART in self.rows else {}
-        return {part: int(counts[part]) for part in ("train", "validation", "test") if part in counts}
+        counts = Counter(self.rows[PART]) if PART in self.rows else Counter()
+        return {part: counts[part] for part in ("train", "validation", "test") if part in counts}
 
     def describe(self) -> str:
         """What was found, in words."""
