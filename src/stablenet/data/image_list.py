@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -64,8 +63,8 @@ class ImageList:
     @property
     def given_parts(self) -> dict[str, int]:
         """Images of every part of a given split, empty where none is given."""
-        counts = Counter(self.rows[PART]) if PART in self.rows else Counter()
-        return {part: counts[part] for part in ("train", "validation", "test") if part in counts}
+        counts = self.rows[PART].value_counts().to_dict() if PART in self.rows else {}
+        return {part: int(counts[part]) for part in ("train", "validation", "test") if part in counts}
 
     def describe(self) -> str:
         """What was found, in words."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from stablenet.data.cache import cache_folder, name_cache
 from stablenet.data.check import find_duplicates
 from stablenet.data.cutouts import CutoutList, PlacedList
 from stablenet.data.decode import Decoded, OtherSize, Task, read_size, run_tasks
@@ -40,14 +41,9 @@ class Prepared:
     replaced: str = ""
 
 
-def cache_folder() -> Path:
-    """STABLENET_CACHE, or ~/.cache/stablenet."""
-    return Path(os.environ.get("STABLENET_CACHE") or Path.home() / ".cache" / "stablenet")
-
-
 def default_store_path(table: ImageList, size: int | None) -> Path:
     """The default path of a source's store: one folder per source, root and size."""
-    place = hashlib.sha256(str(table.root.resolve()).encode()).hexdigest()[:8]
+    place = hashlib.sha256(os.fsencode(table.root.resolve())).hexdigest()[:8]
     return cache_folder() / f"{table.name}-{size or 'native'}-{place}"
 
 
@@ -82,6 +78,7 @@ def prepare(
         current, replaced = _find_current(table, path, size, skip_bad or accept_gaps)
         if current is not None:
             return Prepared(current, made=False)
+        name_cache(path)
         shape = (size, size) if size else _first_size(table)
         with build_folder(path) as folder:
             rows, left_out = _decode_table(folder, table, size, shape, skip_bad, workers, progress)

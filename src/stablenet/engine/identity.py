@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from stablenet.algorithms import ALGORITHMS
+from stablenet.algorithms.preset_versions import FIRST
 from stablenet.data.columns import Columns
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, hash_values
@@ -16,6 +18,7 @@ from stablenet.models.build import find_weights, is_file
 from stablenet.old_names import OLD_SPLIT, SPLIT
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
+VERSION = "preset_version"  # in the hashed settings of the method, and in the first record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +47,17 @@ class Identity:
         return hash_values({name: value for name, value in self.hashed.items() if name != "seed"})
 
 
-def identify(config: RunConfig, contents: Contents) -> Identity:
-    """The identity of a config; its label and settings that are not used are left out."""
+def identify(config: RunConfig, contents: Contents, version: str | None = None) -> Identity:
+    """The identity of a config; its label and settings that are not used are left out.
+
+    version: of the method's defaults, see `name_version`; None for today's.
+    """
     plain = config.plain()
     plain["data"][OLD_SPLIT] = plain["data"].pop(SPLIT)  # hashes of published runs have the name of 0.1
     del plain["label"]
+    version = name_version(config) if version is None else version
+    if version not in ("", FIRST):
+        plain["method"][VERSION] = version
     if config.train.averaging == "none":
         del plain["train"]["averaging"], plain["train"]["swad"]  # not used
     if config.model.head == "default":
@@ -68,6 +77,31 @@ def identify(config: RunConfig, contents: Contents) -> Identity:
     if contents.weights:
         plain["model"]["pretrained"] = contents.weights
     return Identity(plain)
+
+
+def name_version(config: RunConfig) -> str:
+    """Today's version of the defaults that the config leaves to its method; "" if there is one version only."""
+    name = config.method.name
+    return ALGORITHMS[name].version(config.method.parameters) if name in set(ALGORITHMS) else ""
+
+
+def recall_version(config: RunConfig, hashed: Mapping[str, Any]) -> str:
+    """The version with which a run folder was begun, from its `hashed` values."""
+    return str(hashed["method"].get(VERSION, FIRST)) if name_version(config) else ""
+
+
+def restate(config: RunConfig, version: str) -> RunConfig:
+    """The config that does today what this one did under an earlier version of its method's defaults."""
+    if version == name_version(config):
+        return config
+    kind, pretrained = ALGORITHMS[config.method.name], bool(config.model.pretrained)
+    parameters = kind.restate(config.method.parameters, version, pretrained)
+    return replace(config, method=replace(config.method, parameters=parameters))
+
+
+def recall_identity(config: RunConfig, hashed: Mapping[str, Any]) -> Identity:
+    """The identity that a run folder has today: what an earlier version left to a preset is stated."""
+    return identify(restate(config, recall_version(config, hashed)), recall_contents(config, hashed))
 
 
 def read_contents(config: RunConfig, root: Path | None, manifest: Manifest | None = None) -> Contents:

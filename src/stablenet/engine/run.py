@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, hash_values, read_config
-from stablenet.engine.identity import identify, read_contents
+from stablenet.engine.identity import identify, name_version, read_contents, recall_version
 from stablenet.errors import UserError
 from stablenet.files import is_locked, read_lines, read_object, remove_lock, write_json
 from stablenet.values import SettingError, Whole, read_fields
@@ -77,6 +77,20 @@ def group_rank(record: Mapping[str, Any]) -> GroupRank | None:
     if not _is_finite(validation["loss"]):  # of a network that has diverged
         return WORST, WORST, WORST
     return float(validation["worst_group_accuracy"]), float(groups["mean"]), -float(validation["loss"])
+
+
+def pseudo_group_rank(record: Mapping[str, Any]) -> GroupRank | None:
+    """As `group_rank` without group labels: of classes among samples with raised weights, and with others.
+
+    None where the method has no weights for the validation samples. Groups of a few samples do not decide.
+    """
+    validation = record["validation"]
+    groups = (validation or {}).get("pseudo_groups")
+    if groups is None:
+        return None
+    if not _is_finite(validation["loss"]):  # of a network that has diverged
+        return WORST, WORST, WORST
+    return float(groups["worst"]["accuracy"]), float(groups["mean"]), -float(validation["loss"])
 
 
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
@@ -155,12 +169,8 @@ class RunFolder:
     def lock(self) -> Path:
         return self.path / ".lock"
 
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
     def model(self, which: str | int) -> Path:
-        """which: "best", "last", "worst-group", "averaged", or an epoch (from 1)."""
+        """which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1)."""
         return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")
 
     def set_status(self, state: str, epoch: int, step: int, reason: str = "") -> None:
@@ -189,15 +199,27 @@ class RunFolder:
             self.path.rmdir()
 
 
-def describe_config(config: RunConfig, manifest: Manifest, root: Path | None) -> dict[str, Any]:
-    """The contents of `config.json`, to which training adds stored_side: the config as given, hashed values, hash."""
-    identity = identify(config, read_contents(config, root, manifest))
+def describe_config(
+    config: RunConfig, manifest: Manifest, root: Path | None, version: str | None = None
+) -> dict[str, Any]:
+    """The contents of `config.json`, to which training adds stored_side: the config as given, hashed values, hash.
+
+    version: see `identify`.
+    """
+    identity = identify(config, read_contents(config, root, manifest), version)
     return {"config": config.plain(), "hashed": identity.hashed, "hash": identity.hash}
 
 
 def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chosen: Path | None) -> RunFolder:
     """The folder of a config, by its hash, or the one chosen by the user."""
     return RunFolder(chosen or runs / f"{config.name}-{described['hash'][:HASH_DIGITS]}")
+
+
+def find_version(folder: RunFolder, config: RunConfig) -> str:
+    """The version of the method's defaults with which the folder's run was begun; today's for a new one."""
+    if not folder.config.exists():
+        return name_version(config)
+    return recall_version(config, read_description(folder)["hashed"])
 
 
 def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest, resume: bool) -> bool:
@@ -303,7 +325,7 @@ class Run:
     def load_model(self, which: str | int = "best") -> Network:
         """Load a model: images (b, 3, s, s) -> logits (b, classes).
 
-        which: "best", "last", "worst-group", "averaged", or an epoch (from 1).
+        which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1).
         """
         from stablenet.algorithms import build_predictor
         from stablenet.engine.checkpoint import load_tensors, name_misfit

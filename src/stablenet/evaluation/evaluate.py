@@ -19,7 +19,7 @@ from typing import Any
 from stablenet.engine.run import FAILED, FINISHED, Run
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import BATCH_SIZE, Progress, find_device, measure, predict_part, save_table, tabulate
-from stablenet.evaluation.selection import DEFAULT_RULE, WORST_GROUP, Choice, select_epoch
+from stablenet.evaluation.selection import DEFAULT_RULE, WORST_GROUP, WORST_PSEUDO_GROUP, Choice, select_epoch
 from stablenet.files import Lines
 from stablenet.models import Network
 
@@ -84,8 +84,8 @@ def load_chosen(run: Run, rule: str = DEFAULT_RULE) -> tuple[Network, Choice]:
     """
     records = run.records
     choice = select_epoch(rule, records, run.oracle)
-    if rule == WORST_GROUP:
-        return run.load_model(WORST_GROUP), choice
+    if rule in (WORST_GROUP, WORST_PSEUDO_GROUP):
+        return run.load_model(rule), choice
     kept = {select_epoch(name, records).epoch: which for name, which in (("last", "last"), (DEFAULT_RULE, "best"))}
     which = "averaged" if choice.rule.reads == "averaged" else kept.get(choice.epoch, choice.epoch)
     return run.load_model(which), choice
