@@ -98,8 +98,8 @@ def test_mistakes_name_what_there_is(pictures):
     with pytest.raises(UserError, match="needs a folder or archive"):
         stablenet.datasets.load("pacs", split="classic", target="sketch")
     with pytest.raises(UserError, match="needs a target: one of photo, sketch, toy"):
-        stablenet.datasets.load(pictures)
-    with pytest.raises(UserError, match="the setting classic has no parameter tarket"):
+        stablenet.datasets.load(pictures, split="classic")
+    with pytest.raises(UserError, match="the split classic has no parameter tarket"):
         stablenet.datasets.load(pictures, target="toy", tarket="toy")
 
 
@@ -107,3 +107,10 @@ def test_the_package_alone_imports_none_of_it():
     script = "import sys, stablenet; print('torch' in sys.modules); stablenet.datasets; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_images_of_several_sizes_need_one(pictures):
+    Image.new("RGB", (9, 9)).save(pictures / "toy" / "cat" / "0.png")
+    with pytest.raises(UserError, match="the images of pictures have several sizes: give one for all, such as size="):
+        stablenet.datasets.load(pictures, target="toy")
+    assert stablenet.datasets.load(pictures, target="toy", size=4).train[0][0].shape == (3, 4, 4)

@@ -15,8 +15,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from stablenet.data.image_list import ImageList
 from stablenet.data.loader import PartSamples
 from stablenet.data.manifest import Manifest
+from stablenet.data.prepare import have_one_size
 from stablenet.data.sources import SOURCES, AnyImageList, read_source
 from stablenet.data.sources.own import open_own
 from stablenet.data.splits import apply_split
@@ -54,6 +56,8 @@ def load(
         manifest = Manifest.load(Path(str(split)))
     else:
         manifest = apply_split(table, str(split or ""), seed, parameters)
+    if size is None and isinstance(table, ImageList) and not have_one_size(table):
+        raise UserError(f"the images of {table.known_as} have several sizes: give one for all, such as size=256")
     return SplitDatasets(RunData(DataConfig(store_size=size), manifest, None, table=table), transform)
 
 

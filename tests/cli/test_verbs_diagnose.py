@@ -60,7 +60,7 @@ def test_a_list_of_another_kind_is_refused_before_anything_is_read(table, tmp_pa
     ("arguments", "match"),
     [
         (("nowhere",), "does not exist"),
-        (("nowhere", "--split", "classic"), "not a named source"),
+        (("nowhere", "--split", "classic"), "does not exist"),
         (("embedded", "--context", "domain"), "leave --context out"),
     ],
 )

@@ -13,10 +13,12 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from stablenet import UserError
+from stablenet.data.sources.own import open_own
+from stablenet.data.splits import split_table
 from stablenet.diagnose.diagnosis_page import write_page
 from stablenet.diagnose.images import ImageChoices, diagnose_images
 from stablenet.diagnose.shallow import ShallowStages
-from stablenet.diagnose.subject import choose_images, extract_features, open_place, open_source
+from stablenet.diagnose.subject import Division, choose_images, extract_features, open_place, open_source
 
 
 @cache
@@ -130,6 +132,15 @@ def test_of_a_given_split_the_training_part_is_diagnosed(folder, tmp_path):
     assert {int(name.split("/")[-1].split(".")[0]) % 3 for name in subject.ids} == {0}
     assert subject.notes == ("the training part of the given split (train 40, validation 40, test 40)",)
     assert len(open_place(listing, part="none")) == 120
+
+
+def test_of_any_split_the_training_part_is_diagnosed(folder, tmp_path):
+    classic = open_place(folder, division=Division(split="classic", parameters={"target": "sand", "validation": 0.0}))
+    assert {name.split("/")[0] for name in classic.ids} == {"grass"}
+    split_table(open_own(folder), "held-out", test=0.5, validation=0.0).save(tmp_path / "m.tsv")
+    half = open_place(folder, division=Division(manifest=tmp_path / "m.tsv"))
+    assert len(half) == 60
+    assert half.notes == ("the training part of the split held-out: train 60, test 60",)
 
 
 def test_rare_classes_and_a_limit_are_told(folder):

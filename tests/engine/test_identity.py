@@ -39,6 +39,25 @@ def test_a_hash_of_version_0_1_is_found_again():
     assert identify(read_config({}), Contents()).hash == KNOWN
 
 
+def test_columns_and_the_contents_of_a_list_count_where_they_are_used():
+    config = tiny_config("erm", "data.source=table")
+    assert hash_of(config) != hash_of(tiny_config("erm", "data.source=table", "data.columns.label=species"))
+    one, two = (tiny_config("erm", "data.source=table", f"data.image_list={name}.csv") for name in "ab")
+    assert hash_of(one, image_list="x") == hash_of(two, image_list="x")
+    assert len({hash_of(config), hash_of(one, image_list="x"), hash_of(one, image_list="y")}) == 3
+    described = identify(one, Contents(image_list="x"))
+    assert recall_contents(one, described.hashed) == Contents(image_list="x")
+
+
+def test_a_list_is_known_by_its_contents(tmp_path):
+    file = tmp_path / "l.csv"
+    config = tiny_config("erm", "data.source=table", f"data.image_list={file}")
+    file.write_text("path,label\n")
+    before = read_contents(config, None)
+    file.write_text("path,label,domain\n")
+    assert read_contents(config, None) != before
+
+
 def test_a_series_is_the_same_for_all_seeds():
     one, two, other = (
         identify(tiny_config("erm", word), Contents()) for word in ("seed=1", "seed=2", "train.decay=0.5")

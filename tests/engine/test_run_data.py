@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from stablenet.data.image_list import ImageList
@@ -39,3 +41,29 @@ def test_a_run_takes_a_store_its_user_made_with_skip_bad(tmp_path: Path, monkeyp
     assert "`stablenet data prepare folder --size 16 --skip-bad`" in str(caught.value)
     prepare(table, default_store_path(table, 16), size=16, skip_bad=True)
     assert open_training() == 11
+
+
+@pytest.mark.parametrize(
+    ("sizes", "settings", "side"),
+    [
+        ((8,), {}, None),
+        ((8, 9), {}, 28),
+        ((8, 9), {"augment": True, "image_size": 224}, 256),
+        ((8, 9), {"store_size": 20}, 20),
+        ((8,), {"store_size": 20}, 20),
+    ],
+)
+def test_images_of_several_sizes_are_stored_as_the_network_needs(
+    sizes: tuple[int, ...], settings: dict[str, Any], side: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STABLENET_CACHE", str(tmp_path / "cache"))
+    for k in range(8):
+        file = tmp_path / "images" / "ab"[k % 2] / f"{k}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((sizes[k // 2 % len(sizes)], 8, 3), 9 * k, np.uint8)).save(file)
+    config = DataConfig(source="folder", **settings)
+    table = read_source("folder", tmp_path / "images")
+    data = RunData(config, split_table(table, "", 0, test=0.3, validation=0.0), None, table=table)
+    assert data.stored_side == side
+    pixels = data.open_part("train").pixels.read(torch.zeros(1, dtype=torch.int64))
+    assert pixels.shape[1:3] == ((side, side) if side else (8, 8))

@@ -298,7 +298,7 @@ def test_target_is_never_read_in_training(tmp_path, monkeypatch):
 def test_a_source_is_read_once(tmp_path, monkeypatch):
     read_names = []
 
-    def read_source(name, root):
+    def read_source(name, *where):
         read_names.append(name)
         return SOURCES[name].read(Path())
 

@@ -55,5 +55,9 @@ def test_what_cannot_be_evaluated_is_said(run):
         evaluate_run(run, parts=["test", "test_rest"], device="cpu")
     assert not (run.path / "evaluation.jsonl").exists()
     run.folder.set_status("interrupted", 2, 6)
-    with pytest.raises(UserError, match="is interrupted, not finished"):
+    with pytest.raises(UserError, match=r"is interrupted, not finished: continue with .* --resume"):
         evaluate_run(run, device="cpu")
+    run.folder.set_status("failed", 2, 6, "RuntimeError: shapes")
+    with pytest.raises(UserError, match=r"failed \(RuntimeError: shapes\)") as caught:
+        evaluate_run(run, device="cpu")
+    assert "--resume" not in str(caught.value)

@@ -72,15 +72,13 @@ def diagnose(
     missing: Missing = "mark",
     split: Annotated[
         str,
-        typer.Option(help="Named source: diagnose the training part of this split.", autocompletion=complete_split),
+        typer.Option(help="Images: diagnose the training part of this split.", autocompletion=complete_split),
     ] = "",
     old_split: Annotated[str, typer.Option("--setting", hidden=True, callback=_note_old_split)] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the split, such as ratio=0.9; repeatable.")
     ] = None,
-    manifest: Annotated[
-        Path | None, typer.Option(help="Named source: diagnose the training part of this manifest.")
-    ] = None,
+    manifest: Annotated[Path | None, typer.Option(help="Images: diagnose the training part of this manifest.")] = None,
     root: Annotated[
         Path | None,
         typer.Option(help="Folder of a named source or of a CSV's images; by default STABLENET_DATA."),
@@ -201,7 +199,7 @@ def _open(
     manifest: Path | None,
     root: Path | None,
 ) -> Any:
-    from stablenet.diagnose.subject import is_source, open_place, open_run, open_source
+    from stablenet.diagnose.subject import Division, is_source, open_place, open_run, open_source
     from stablenet.engine.config import parse_setting
     from stablenet.engine.run import RunFolder, load_run
 
@@ -213,13 +211,12 @@ def _open(
                 f"{data} is a run, which has its own split: leave --split, --set, --manifest, --context out"
             )
         return open_run(load_run(data), root)
+    given = {name: value for text in settings or () for name, value in parse_setting(text).items()}
     if not is_source(data):
-        if split or settings or manifest:
-            raise UserError(f"{data} is not a named source: --split, --set and --manifest apply only to those")
-        return open_place(Path(data), "" if label == LABEL else label, context, part, root)
+        division = Division(manifest=manifest, split=split, parameters=given)
+        return open_place(Path(data), "" if label == LABEL else label, context, part, root, division)
     if context is not None:
         raise UserError(f"the contexts of {data} are its domains: leave --context out")
-    given = {name: value for text in settings or () for name, value in parse_setting(text).items()}
     return open_source(data, root, manifest, split, given)
 
 

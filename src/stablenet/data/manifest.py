@@ -102,7 +102,7 @@ class Manifest:
         return table.set_axis(self.domains, axis=0).set_axis(self.classes, axis=1)
 
     def describe(self) -> str:
-        """The split and its parts in one line, with the notes."""
+        """The split, its parts and the notes in one line."""
         sizes = self.rows["part"].value_counts(sort=False)
         return "; ".join([f"split {self.split}: " + ", ".join(f"{p} {n:,}" for p, n in sizes.items()), *self.notes])
 

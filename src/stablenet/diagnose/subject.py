@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.data.loader import PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare_part
-from stablenet.data.sources import SOURCES, read_source
+from stablenet.data.sources import SOURCES, AnyImageList, read_source
 from stablenet.data.sources.own import open_own
 from stablenet.data.splits import split_table
 from stablenet.engine.run import Run
@@ -80,11 +80,38 @@ class Subject:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """How images are split, of which the training part is diagnosed: by a manifest, or a split with its parameters."""
+
+    manifest: Path | None = None
+    split: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def apply(self, table: AnyImageList) -> Manifest | None:
+        """The split; None where nothing was said."""
+        if self.manifest is not None:
+            return Manifest.load(self.manifest)
+        if not self.split and not self.parameters:
+            return None
+        others = {name: value for name, value in self.parameters.items() if name != "seed"}
+        return split_table(table, self.split, int(self.parameters.get("seed", 0)), **others)
+
+
 def open_place(
-    place: Path, label: str = "", context: str | None = None, part: str = "", root: Path | None = None
+    place: Path,
+    label: str = "",
+    context: str | None = None,
+    part: str = "",
+    root: Path | None = None,
+    division: Division | None = None,
 ) -> Subject:
-    """The user's own images, see `open_own`; where a split is given, its training part."""
+    """The user's own images, see `open_own`; of a split, or else the given split, the training part."""
     table = open_own(place, label=label, context=context or "", part=part, root=root)
+    split = (division or Division()).apply(table)
+    if split is not None:
+        notes = (*table.notes, f"the training part of the {split.describe()}")
+        return from_table(replace(_take_training(table, split), notes=notes))
     if not table.given_parts:
         return from_table(table)
     rows = table.rows[table.rows[PART] == "train"].reset_index(drop=True)
@@ -95,13 +122,7 @@ def open_place(
 def open_source(name: str, root: Path | None, manifest: Path | None, kind: str, given: Mapping[str, Any]) -> Subject:
     """The training part of a split of a named source, or without a split all its images."""
     table = read_source(name, root)
-    if manifest is not None:
-        split: Manifest | None = Manifest.load(manifest)
-    elif kind:
-        seed = int(given.get("seed", 0))
-        split = split_table(table, kind, seed, **{key: value for key, value in given.items() if key != "seed"})
-    else:
-        split = None
+    split = Division(manifest=manifest, split=kind, parameters=given).apply(table)
     if isinstance(table, ComposedList | CutoutList):
         if split is None:
             fitting = "adversarial" if isinstance(table, ComposedList) else "correlated"

@@ -19,7 +19,6 @@ from stablenet.old_names import OLD_SPLIT, SPLIT
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
 VERSION = "preset_version"  # in the hashed settings of the method, and in the first record
-_BLENDED = ("embedded", "mnist-m")  # sources split by `adversarial` where no split is named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +64,8 @@ def identify(config: RunConfig, contents: Contents, version: str | None = None) 
         del plain["model"]["head"]  # as before there was a choice
     if config.model.statistics == "batch":
         del plain["model"]["statistics"]  # as before there was a choice
-    if not config.data.split and config.data.source in _BLENDED:
-        plain["data"][OLD_SPLIT] = "adversarial"  # as it was when this was the default
+    if not config.data.split:
+        plain["data"][OLD_SPLIT] = "adversarial"  # once the default, by which published runs are found
     if config.data.columns == Columns():
         del plain["data"]["columns"]  # as before there was a choice
     if config.data.image_list:
