@@ -57,7 +57,7 @@ def test_diagnose_takes_the_options_of_fit_and_the_former_names_with_a_notice(ta
     assert f"table fit {words}" in (tmp_path / "page.html").read_text()
     former = CliRunner().invoke(app, ["diagnose", str(table), "--label", "y", "--context", "site", *page])
     assert former.exit_code == 0, former.output
-    assert "--label is now called --target" in former.output
+    assert "--target y --environment site" in former.output
     filled = CliRunner().invoke(app, ["table", "fit", str(table), "--target", "y", "--missing", "fill"])
     assert filled.exit_code == 0, filled.output
     assert "--missing fill is now --missing mark" in filled.output

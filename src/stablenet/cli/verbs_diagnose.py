@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from stablenet.tabular.fit import TableReport
 
 Report = Callable[[str, int, int], None]
+LABEL = "label"  # the usual name of its column
+
+
+def _note_old_split(value: str) -> str:
+    """The option's name in version 0.1."""
+    if value:
+        from stablenet.old_names import note_renamed
+
+        note_renamed("--setting", "--split")
+    return value
+
 
 # What both verbs ask about a table.
 Environment = Annotated[
@@ -40,24 +51,35 @@ def diagnose(
     data: Annotated[
         str,
         typer.Argument(
-            help="A folder or zip of images (class/image or domain/class/image), a CSV file, a named source, or a run."
+            help="A folder or zip of images (class/image or domain/class/image, also below train/, test/), a CSV file, "
+            "a named source, or a run."
         ),
     ],
-    target: Annotated[str, typer.Option(help="CSV: the column to predict.")] = "label",
+    target: Annotated[str, typer.Option("--target", "--label", help="CSV: the column to predict.")] = LABEL,
     environment: Environment = None,
+    part: Annotated[
+        str,
+        typer.Option(
+            help="CSV of images: the column with a given split, of which the training part is diagnosed; by default "
+            "part, split or subset. With none, all images are."
+        ),
+    ] = "",
     task: Task = "auto",
     leave_out: LeaveOut = None,
     categorical: Categorical = None,
     missing: Missing = "mark",
-    label: Annotated[str | None, typer.Option(help="The former name of --target.", hidden=True)] = None,
-    setting: Annotated[str, typer.Option(help="Named source: diagnose the training part of this setting.")] = "",
+    split: Annotated[str, typer.Option(help="Named source: diagnose the training part of this split.")] = "",
+    old_split: Annotated[str, typer.Option("--setting", hidden=True, callback=_note_old_split)] = "",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A parameter of the setting, such as ratio=0.9; repeatable.")
+        list[str] | None, typer.Option("--set", help="A parameter of the split, such as ratio=0.9; repeatable.")
     ] = None,
     manifest: Annotated[
         Path | None, typer.Option(help="Named source: diagnose the training part of this manifest.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of a named source; by default STABLENET_DATA.")] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a named source or of a CSV's images; by default STABLENET_DATA."),
+    ] = None,
     backbone: Annotated[
         str, typer.Option(help="A network whose first stages give the features, such as resnet50.")
     ] = "",
@@ -77,18 +99,15 @@ def diagnose(
 
     if csv is not None:
         check_table_path(csv)
-    if label is not None:
-        typer.echo("--label is now called --target", err=True)
-        target = label
     question = _ask(target, environment, task, leave_out, categorical, missing, seed)
     start = time.perf_counter()
     with _show_steps() as report:
         if _is_plain_table(data):
             found = _diagnose_table(Path(data), question, report)
         else:
-            subject = _open(data, target, environment, setting, settings, manifest, root)
+            subject = _open(data, target, environment, part, split or old_split, settings, manifest, root)
             found = _diagnose_images(subject, backbone, pretrained, root, limit, seed, report)
-    asked = _describe(data, question, csv)
+    asked = _describe(data, question, part, csv)
     if csv is not None:
         write_exceptions(found, csv)
     write_page(found, output, "stablenet " + shlex.join(sys.argv[1:]), time.perf_counter() - start, asked)
@@ -119,7 +138,7 @@ def _ask(
     }
 
 
-def _describe(data: str, question: dict[str, Any], csv: Path | None) -> Asked:
+def _describe(data: str, question: dict[str, Any], part: str, csv: Path | None) -> Asked:
     """What was diagnosed, with the options that say how it is read."""
     from stablenet.diagnose.next_steps import Asked
     from stablenet.diagnose.subject import is_source
@@ -131,8 +150,9 @@ def _describe(data: str, question: dict[str, Any], csv: Path | None) -> Asked:
         return Asked(kind="table", data=data, options=words, table=words, csv=told)
     if RunFolder(Path(data)).config.is_file():
         return Asked(kind="run", data=data, csv=told)
-    options = ["--target", question["target"]] if question["target"] != "label" else []
+    options = ["--target", question["target"]] if question["target"] != LABEL else []
     options += ["--context", question["environment"]] if question["environment"] else []
+    options += ["--part", part] if part else []
     return Asked(kind="source" if is_source(data) else "own images", data=data, options=tuple(options), csv=told)
 
 
@@ -149,12 +169,11 @@ def _spell(question: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _is_plain_table(data: str) -> bool:
-    """Whether this is a CSV file without a column `path`, whose columns are the features."""
+    """Whether this is a CSV file whose columns are the features, and not a list of images."""
+    from stablenet.data.sources.listing import has_paths
+
     path = Path(data)
-    if path.suffix != ".csv" or not path.is_file():
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:  # whoever reads it whole says what is wrong
-        return "path" not in [name.strip().strip('"') for name in file.readline().rstrip("\r\n").split(",")]
+    return path.suffix == ".csv" and path.is_file() and not has_paths(path)
 
 
 def _diagnose_table(path: Path, question: dict[str, Any], report: Report) -> Diagnosis:
@@ -168,7 +187,8 @@ def _open(
     data: str,
     label: str,
     context: str | None,
-    setting: str,
+    part: str,
+    split: str,
     settings: list[str] | None,
     manifest: Path | None,
     root: Path | None,
@@ -180,19 +200,19 @@ def _open(
     folder = os.environ.get("STABLENET_DATA")
     root = root or (Path(folder) if folder else None)
     if RunFolder(Path(data)).config.is_file():
-        if setting or settings or manifest or context:
+        if split or settings or manifest or context:
             raise UserError(
-                f"{data} is a run, which has its own split: leave --setting, --set, --manifest, --context out"
+                f"{data} is a run, which has its own split: leave --split, --set, --manifest, --context out"
             )
         return open_run(load_run(data), root)
     if not is_source(data):
-        if setting or settings or manifest:
-            raise UserError(f"{data} is not a named source: --setting, --set and --manifest apply only to those")
-        return open_place(Path(data), label, context)
+        if split or settings or manifest:
+            raise UserError(f"{data} is not a named source: --split, --set and --manifest apply only to those")
+        return open_place(Path(data), "" if label == LABEL else label, context, part, root)
     if context is not None:
         raise UserError(f"the contexts of {data} are its domains: leave --context out")
     given = {name: value for text in settings or () for name, value in parse_setting(text).items()}
-    return open_source(data, root, manifest, setting, given)
+    return open_source(data, root, manifest, split, given)
 
 
 def _diagnose_images(

@@ -35,7 +35,7 @@ from stablenet.pages import write_points
 class ReportSettings:
     """runs: folder of run folders.   output: folder for the page and the tables' files.
     tables: names or own files; none takes every table that has runs.   tuned: of runs with values a search chose.
-    panels: data settings whose networks are looked into, one per table; 0 loads no network.
+    panels: splits whose networks are looked into, one per table; 0 loads no network.
     images: of every saliency panel.   root: where the data sources lie.
     """
 
@@ -318,6 +318,7 @@ def _explain(result: BenchResult) -> str:
     told += " (how many in brackets)" if differ_in_seeds(cells) else ""
     told += f"; epoch chosen by {result.rule}"
     told += " (needs group labels)" if RULES[result.rule].needs_groups else ""
+    told += "".join(f"; {row.title}: by {row.rule}" for row in shown_rows(result) if row.rule)
     marks = explain_marks("".join(row.marks for row in shown_rows(result)))
     told += f"; {marks}" if marks else ""
     quoted = any(cell.paper.status == "quoted" for cell in cells)
