@@ -36,7 +36,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("note", "told"), [("", "validation 90.0%\n"), ("it is well", "validation 90.0% (it is well)\n")]
+    ("note", "told"), [("", "validation 90.0 %\n"), ("it is well", "validation 90.0 % (it is well)\n")]
 )
 def test_the_line_of_an_epoch_ends_with_what_the_method_says(note, told):
     shown = StringIO()
@@ -47,7 +47,7 @@ def test_the_line_of_an_epoch_ends_with_what_the_method_says(note, told):
 
 def test_figures_are_shown_by_their_names():
     values = {"loss": 0.42, "accuracy": 0.87, "dependence_before": 9.71, "dependence_after": 6.6, "ess_ratio": 0.61}
-    assert describe_figures(values) == "loss 0.420  accuracy 87%  dependence 9.71 → 6.6  ess 61%"
+    assert describe_figures(values) == "loss 0.420  accuracy 87 %  dependence 9.71 → 6.6  ess 61 %"
     assert (
         describe_figures({"loss": 1.0, "meta_loss": 0.5, "left_after": 2.0})
         == "loss 1.000  meta loss 0.5  left after 2"

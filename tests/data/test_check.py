@@ -124,11 +124,11 @@ def test_repeated_rows_are_found(pacs: ImageList) -> None:
 
 def test_wrong_validation_shares_are_found(pacs: ImageList) -> None:
     manifest = split_table(pacs, "classic", 0, target="photo")
-    assert failing(edit(manifest, first(manifest, "train"), part="validation")) == {"validation holds 10%"}
+    assert failing(edit(manifest, first(manifest, "train"), part="validation")) == {"validation holds 10 %"}
     rows = manifest.rows.copy()  # as many held out, but all of one class in one domain
     rows.loc[rows["part"] == "validation", "part"] = "train"
     rows.loc[first(replace(manifest, rows=rows), "train", 832), "part"] = "validation"
-    assert failing(replace(manifest, rows=rows)) == {"validation holds 10%"}
+    assert failing(replace(manifest, rows=rows)) == {"validation holds 10 %"}
 
 
 def test_wrong_totals_are_found(pacs: ImageList) -> None:

@@ -181,8 +181,8 @@ def tabulate_dominants(manifest: Manifest) -> Table:
         table.add_row(
             name,
             *(str(counts[part][name]) for part in counts),
-            f"{train['domain'][name]} ({train['share'][name]:.0%})",
-            f"{test['domain'][name]} ({test['share'][name]:.0%})",
+            f"{train['domain'][name]} ({100 * train['share'][name]:.0f} %)",
+            f"{test['domain'][name]} ({100 * test['share'][name]:.0f} %)",
         )
     return table
 

@@ -93,7 +93,7 @@ class Bar(Watcher):
 
     def epoch(self, record: dict[str, Any], note: str = "") -> None:
         validation = record["validation"]
-        shown = f"{validation['accuracy']:.1%}" if validation else "none"
+        shown = f"{100 * validation['accuracy']:.1f} %" if validation else "none"
         train = describe_figures(record["train"])
         shown += f" ({note})" if note else ""
         self._console.print(f"epoch {record['epoch']:3d}  {train}  validation {shown}")
@@ -117,11 +117,12 @@ class Bar(Watcher):
         how = "no validation part"
         if best is not None:
             figures = best["validation"]
-            under = f", {figures['weighted_accuracy']:.1%} under weights," if "weighted_accuracy" in figures else ""
-            how = f"best source validation {figures['accuracy']:.1%}{under} after epoch {best['epoch']}"
+            weighted = figures.get("weighted_accuracy")
+            under = "" if weighted is None else f", {100 * weighted:.1f} % under weights,"
+            how = f"best source validation {100 * figures['accuracy']:.1f} %{under} after epoch {best['epoch']}"
         averaged = [record for record in run.records if record["kind"] == "averaged"]
         if averaged:
-            how += f", averaged weights {averaged[-1]['validation']['accuracy']:.1%}"
+            how += f", averaged weights {100 * averaged[-1]['validation']['accuracy']:.1f} %"
         told = [] if best is None else find_failures(best["validation"], "held-out image")
         notes = "".join(f"note: the network {failure}\n" for failure in told)
         word = "trained" if self._task is not None else "already finished, nothing to do"
@@ -142,7 +143,7 @@ def describe_figures(values: dict[str, float]) -> str:
     for name, value in values.items():
         stem, _, kind = name.rpartition("_")
         if name == "accuracy" or kind == "ratio":
-            parts.append(f"{stem or name} {value:.0%}")
+            parts.append(f"{stem or name} {100 * value:.0f} %")
         elif kind == "before" and f"{stem}_after" in values:
             parts.append(f"{stem} {value:.3g} → {values[f'{stem}_after']:.3g}")
         elif name != "loss" and not (kind == "after" and f"{stem}_before" in values):

@@ -342,4 +342,5 @@ def _print_report(console: Console, report: TableReport) -> None:
     model = report.model
     share = model.ess_ / len(report.x)
     left = model.dependence_after_ / model.dependence_before_ if model.dependence_before_ else 1.0
-    console.print(f"dependence left {left:.0%}, effective sample size {model.ess_:,.0f} ({share:.0%})")
+    kept = f"effective sample size {model.ess_:,.0f} ({100 * share:.0f} %)"
+    console.print(f"dependence left {100 * left:.0f} %, {kept}")

@@ -140,7 +140,7 @@ def tabulate_runs(folder: Path) -> Table:
             str(run.config.seed),
             state,
             f"{status['epoch']}/{run.config.train.epochs}",
-            f"{best['validation']['accuracy']:.1%} (epoch {best['epoch']})" if best else "–",
+            f"{100 * best['validation']['accuracy']:.1f} % (epoch {best['epoch']})" if best else "–",
         )
     return table
 

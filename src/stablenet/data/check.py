@@ -131,7 +131,7 @@ def _check_share(part: str, source: pd.DataFrame, share: float) -> Finding:
     worst = float((groups.sum() - share * groups.size()).abs().max())
     exact = int(held.sum()) == round_share(len(source), share)
     detail = f"{int(held.sum())} of {len(source)}, stratified within {worst:.2f} images"
-    return Finding(f"{part} holds {share:.0%}", exact and worst < 1, detail)
+    return Finding(f"{part} holds {100 * share:.0f} %", exact and worst < 1, detail)
 
 
 def _pairs(manifest: Manifest, parts: tuple[str, ...]) -> set[tuple[int, int]]:
@@ -166,7 +166,7 @@ def _check_unbalanced(manifest: Manifest) -> list[Finding]:
             empty.append(name)
             continue
         gap = np.abs(counts.loc[name] / counts.loc[name].sum() - dominant / dominant.sum()).max()
-        gaps.append(f"{name} {gap:.1%}")
+        gaps.append(f"{name} {100 * gap:.1f} %")
     detail = f"largest difference in a class's share: {', '.join(gaps)} (larger where images are missing)"
     detail += f"; no image of {', '.join(empty)}" if empty else ""
     lacking = any(note.startswith("shortfall") for note in manifest.notes)

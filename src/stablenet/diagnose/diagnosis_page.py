@@ -77,7 +77,7 @@ def draw_trades(diagnosis: Diagnosis) -> str:
     drawing.path([(across(x), up(y)) for _, x, y in points], "thick stablenet")
     for strength, x, y in points:
         hint = f"strength {strength:g}" if strength else "equal weights"
-        drawing.dot(across(x), up(y), 4.5, "dot stablenet", f"{hint}: {y:.0%} left, {x:.0%} effective")
+        drawing.dot(across(x), up(y), 4.5, "dot stablenet", f"{hint}: {100 * y:.0f} % left, {100 * x:.0f} % effective")
     drawing.text(across(1) - 12, up(1) + 3, "equal weights", "tick", "end")
     drawing.text(across(0.5), 214, "effective samples (across), dependence left (up)", "tick", "middle")
     return drawing.render()

@@ -154,9 +154,10 @@ def _say_border(whole: Explained, border: Explained, amount: str) -> str:
 
 
 def say_share(share: float) -> str:
-    """In percent; a digit more where the share would look like none, or like all."""
-    digits = 1 if 0 < share < 0.005 or 0.995 < share < 1 else 0
-    return f"{100 * share:.{digits}f} %"
+    """In percent; a digit more where the share would look like none, or like all, and never quite these."""
+    if 0 < share < 0.005 or 0.995 < share < 1:
+        return f"{min(max(100 * share, 0.1), 99.9):.1f} %"
+    return f"{100 * share:.0f} %"
 
 
 def say_trade(trade: Trade, least: float) -> str:

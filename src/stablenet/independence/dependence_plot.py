@@ -155,6 +155,6 @@ def _draw_dots(ax: Axes, found: torch.Tensor) -> None:
 def _word_title(title: str, result: IndependenceResult, found: int, level: float) -> str:
     m = len(result.statistic)
     size = result.effective_size / result.n
-    first = f"{title}, effective sample {size:.0%}\n" if size < 1 else f"{title}\n" if title else ""
+    first = f"{title}, effective sample {100 * size:.0f} %\n" if size < 1 else f"{title}\n" if title else ""
     mark = " (dots)" if m <= _MOST_DOTS else ""
     return f"{first}{found} of {m * (m - 1) // 2} pairs dependent at {level:g}{mark}"

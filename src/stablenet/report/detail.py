@@ -255,6 +255,7 @@ def draw_calibration(tables: Iterable[Mapping[int, Sequence[pd.DataFrame]] | Non
         points = measure_calibration(_pool(table)) if table else []
         drawing.path([(across(c), up(r)) for c, r, _ in points], f"thick {style}")
         for c, r, n in points:
-            drawing.dot(across(c), up(r), 3.6, f"dot {style}", f"confidence {c:.0%}: {r:.0%} right ({n:,} predictions)")
+            hint = f"confidence {100 * c:.0f} %: {100 * r:.0f} % right ({n:,} predictions)"
+            drawing.dot(across(c), up(r), 3.6, f"dot {style}", hint)
     drawing.text(across(0.5), 214, "confidence (across), share right (up)", "tick", "middle")
     return drawing.render()

@@ -109,16 +109,16 @@ def decide(evidence: Evidence) -> Decision:
     (True, False)
     """
     border, whole, contexts = evidence.border, evidence.whole, evidence.contexts
+    tied = "" if contexts is None else f"the named contexts predict {100 * contexts:.0f} % of the label's entropy"
     if contexts is not None and contexts >= TIED:
-        return Decision(True, f"the named contexts predict {contexts:.0%} of the label's entropy", evidence)
-    named = "" if contexts is None else f"the named contexts predict {contexts:.0%} of the label's entropy, and "
+        return Decision(True, tied, evidence)
     if border is None or whole is None:
         if contexts is None:
             return Decision(True, "nothing is known of these inputs but their labels", evidence)
-        return Decision(False, f"the named contexts predict {contexts:.0%} of the label's entropy", evidence)
-    seen = (
-        f"{named}colours and textures at the border predict {border:.0%} of the label, in the whole image {whole:.0%}"
-    )
+        return Decision(False, tied, evidence)
+    seen = f"{tied}, and " if tied else ""
+    seen += f"colours and textures at the border predict {100 * border:.0f} % of the label, "
+    seen += f"in the whole image {100 * whole:.0f} %"
     if border < max(LEAST_BORDER, SURROUNDINGS * whole):
         where = "too little to act on" if whole < LEAST_BORDER else "most of it is in the middle, where the object is"
         return Decision(False, f"{seen}: {where}", evidence)
