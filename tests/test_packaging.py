@@ -90,7 +90,7 @@ from PIL import Image
 Image.fromarray(numpy.zeros((30, 30, 3), "uint8")).save("image.png")
 print(call("predict", "exported", "image.png"))
 print(stablenet.load_model("exported").preprocess("image.png").shape)
-print(call("diagnose", "embedded", "--setting", "adversarial", "--set", "ratio=0.9", "--limit", "100"))
+print(call("diagnose", "embedded", "--split", "adversarial", "--set", "ratio=0.9", "--limit", "100"))
 Path("data.csv").write_text("a,b,c\\n" + "1,2,5\\n2,3,4\\n1,3,5\\n2,2,7\\n" * 10)
 print(call("table", "fit", "data.csv", "--target", "a"))
 """
@@ -198,7 +198,7 @@ def test_help_imports_neither_torch_nor_anything_else_that_takes_long():
     assert int(verbs) > 20
     assert "typer" in imported.split()
     assert not HEAVY & set(imported.split())
-    assert set(own.split()) == {"stablenet._version", "stablenet.errors"}
+    assert set(own.split()) == {"stablenet._version", "stablenet.errors", "stablenet.imports"}
 
 
 def stablenet(*arguments, **environment):

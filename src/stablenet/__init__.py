@@ -5,9 +5,9 @@ The public names load on first use, so that `import stablenet` and the command l
 In reading order: `weighting`, the method itself, and `independence`, its statistic as a test; `tabular` and
 `integrations`, the method for tables and for training loops of others. Then what trains images: `data`, `models`,
 `algorithms`, `engine`, `evaluation`, `export`, and `datasets` for loops of one's own. Then what shows results:
-`saliency`, `bench`, `report`, `demo`, `diagnose`, with `pages` for their charts and HTML, and `cli` for the command
-line. Shared by all of them are the modules `errors`, `registry`, `values`, `files`, `frames`, `randomness`, `metrics`,
-`processes`, `replay` and `imports`.
+`saliency`, `bench`, `report`, `demo`, `tryout`, `diagnose`, with `pages` for their charts and HTML, and `cli` for the
+command line. Shared by all of them are the modules `errors`, `registry`, `values`, `files`, `frames`, `randomness`,
+`metrics`, `processes`, `replay`, `imports` and `old_names`.
 """
 
 from __future__ import annotations

@@ -15,12 +15,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.image_list import ComposedList
 from stablenet.data.loader import PartSamples
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources import SOURCES, AnyImageList, read_source
-from stablenet.data.splits import apply_setting
+from stablenet.data.sources.own import open_own
+from stablenet.data.splits import apply_split
 from stablenet.engine.config import DataConfig
 from stablenet.engine.run_data import RunData
 from stablenet.errors import UserError
@@ -41,7 +40,7 @@ def load(
 ) -> SplitDatasets:
     """Split a data set into training, validation and test.
 
-    source: a name from `stablenet list data`, or your own folder (domain/class/image) or CSV file with a column `path`.
+    source: a name from `stablenet list data`, or your own images: class/image or domain/class/image, or an image list.
     split: a name from `stablenet data list`, with its parameters, as in `target="sketch"`, or the file of
         `stablenet data split`; by default the one that fits the data.
     root: folder or archive of a source with a name.   seed: of the split.
@@ -54,7 +53,7 @@ def load(
             raise UserError(f"the split {split} is a file: leave out its parameters {', '.join(parameters)}")
         manifest = Manifest.load(Path(str(split)))
     else:
-        manifest = apply_setting(table, split or _fitting_split(table), seed, parameters)
+        manifest = apply_split(table, str(split or ""), seed, parameters)
     return SplitDatasets(RunData(DataConfig(store_size=size), manifest, None, table=table), transform)
 
 
@@ -65,13 +64,7 @@ def _read(source: str | Path, root: Path | None) -> AnyImageList:
     place = Path(source)
     if not place.exists():
         raise UserError(f"{unknown_name('data source', str(source), SOURCES)}; nor is there a folder or file {place}")
-    return read_source("table" if place.is_file() and place.suffix != ".zip" else "folder", place)
-
-
-def _fitting_split(table: AnyImageList) -> str:
-    if isinstance(table, ComposedList):
-        return "adversarial"
-    return "correlated" if isinstance(table, CutoutList) else "classic"
+    return open_own(place)
 
 
 class SplitDatasets:
@@ -104,7 +97,7 @@ class SplitDatasets:
     def __repr__(self) -> str:
         counts = ", ".join(f"{part} {(self.manifest.rows['part'] == part).sum():,}" for part in _PARTS)
         what = f"{len(self.classes)} classes, {len(self.domains)} domains"
-        return f"{self.manifest.source}, {self.manifest.setting}: {what}; {counts}"
+        return f"{self.manifest.source}, {self.manifest.split}: {what}; {counts}"
 
     def _open(self, part: str) -> ImageDataset:
         return ImageDataset(self, self._data.open_part(part), self._transform)

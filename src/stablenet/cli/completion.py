@@ -27,7 +27,7 @@ def list_methods() -> Iterable[str]:
 
 
 def list_splits() -> Iterable[str]:
-    return _read_registered("data/splits", "SETTINGS")
+    return _read_registered("data/splits", "SPLITS")
 
 
 def list_sources() -> Iterable[str]:
@@ -104,7 +104,7 @@ _VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "method.parameters.preset": lambda: PRESETS,
     "model.name": list_backbones,
     "data.source": list_sources,
-    "data.setting": list_splits,
+    "data.split": list_splits,
 }
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import typer
 
-from stablenet.cli.bench_output import format_time
 from stablenet.data.manifest import PARTS
 from stablenet.engine.config import RunConfig, format_config
 from stablenet.engine.preview import Preview, preview
 from stablenet.engine.session import Runtime
+from stablenet.long_work import format_time
 
 
 def print_preview(config: RunConfig, runtime: Runtime) -> None:
@@ -25,7 +25,7 @@ def describe_preview(found: Preview) -> Iterator[str]:
     counts = {part: int((manifest.rows["part"] == part).sum()) for part in PARTS}
     images = ", ".join(f"{part} {count:,}" for part, count in counts.items() if count)
     yield f"run folder: {found.folder} ({found.state or 'new'})"
-    yield f"data: {manifest.source}, split {manifest.setting}, seed {manifest.seed}; images: {images}"
+    yield f"data: {manifest.source}, split {manifest.split}, seed {manifest.seed}; images: {images}"
     yield f"{len(manifest.classes)} classes, {len(manifest.domains)} domains"
     yield from (f"note: {note}" for note in manifest.notes)
     yield f"steps: {found.steps:,} in all, {found.steps_per_epoch:,} per epoch, of {train.batch_size} images"

@@ -30,8 +30,8 @@ def evaluate(
     rule: Annotated[
         str,
         typer.Option(
-            help="Which model: source-validation, last, averaged, worst-group (needs group labels), or oracle (uses "
-            "the target).",
+            help="Which model: source-validation, last, averaged, worst-group (needs group labels), "
+            "worst-pseudo-group, or oracle (uses the target).",
             autocompletion=complete_rule,
         ),
     ] = "source-validation",
@@ -65,8 +65,19 @@ def evaluate(
     console.print(tabulate_figures(evaluations))
     if len(evaluations) == 1:
         console.print(tabulate_shares(evaluations[0]))
+    for note in list_failures(evaluations):
+        console.print(f"note: {note}", style="yellow")
     for evaluation in evaluations:
         console.print(f"predictions: {evaluation.predictions}", soft_wrap=True)
+
+
+def list_failures(evaluations: list[Evaluation]) -> Iterator[str]:
+    """Where a network has not learned, or a group is lost, a sentence each."""
+    from stablenet.evaluation.failures import find_failures
+
+    for evaluation in evaluations:
+        for failure in find_failures(evaluation.figures):
+            yield f"{evaluation.run.path.name}, {evaluation.part}: the network {failure}"
 
 
 def tabulate_figures(evaluations: list[Evaluation]) -> Table:
@@ -151,7 +162,7 @@ def predict(
     rule: Annotated[
         str | None,
         typer.Option(
-            help="Which model of a run: source-validation (default), last, averaged, worst-group or oracle.",
+            help="Which model of a run, by rule: see `stablenet evaluate --help`; by default source-validation.",
             show_default=False,
             autocompletion=complete_rule,
         ),
@@ -223,7 +234,8 @@ def export(
     rule: Annotated[
         str,
         typer.Option(
-            help="Which model: source-validation, last, averaged, worst-group or oracle.", autocompletion=complete_rule
+            help="Which model, by rule: see `stablenet evaluate --help`.",
+            autocompletion=complete_rule,
         ),
     ] = ("source-validation"),
 ) -> None:

@@ -51,7 +51,7 @@ def find_classifier(model: PackagedModel) -> str:
     if settings["adaptation"]:
         return ""
     if settings["backbone"].startswith(TIMM):
-        name = body.pretrained_cfg.get("classifier")
+        name = body.pretrained_cfg.get("classifier")  # type: ignore[union-attr,operator]
         return name if isinstance(name, str) and _is_timms(model, name) else ""
     kind, _, classifier = _TORCHVISION
     of_torchvision = type(body).__module__.startswith("torchvision.") and type(body).__name__ == kind
