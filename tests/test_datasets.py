@@ -98,8 +98,8 @@ def test_mistakes_name_what_there_is(pictures):
     with pytest.raises(UserError, match="needs a folder or archive"):
         stablenet.datasets.load("pacs", split="classic", target="sketch")
     with pytest.raises(UserError, match="needs a target: one of photo, sketch, toy"):
-        stablenet.datasets.load(pictures)
-    with pytest.raises(UserError, match="the setting classic has no parameter tarket"):
+        stablenet.datasets.load(pictures, split="classic")
+    with pytest.raises(UserError, match="the split classic has no parameter tarket"):
         stablenet.datasets.load(pictures, target="toy", tarket="toy")
 
 
