@@ -65,9 +65,9 @@ kept = core | {"stablenet", "setuptools"}  # torch imports setuptools where it i
 for name, owners in packages_distributions().items():
     if not kept & set(map(canonicalize_name, owners)) and name not in sys.modules:
         sys.modules[name] = None
-assert sys.modules.get("captum", 0) is None and sys.modules.get("pandas", 0) == 0
+assert sys.modules.get("ray", 0) is None and sys.modules.get("pandas", 0) == 0
 """
-TRY = """
+SETUP = """
 QUICK = "train.epochs=1", "train.max_steps=2", "data.parameters.test_size=20"
 from pathlib import Path
 from typer.testing import CliRunner
@@ -77,22 +77,69 @@ def call(*words):
     result = CliRunner().invoke(app, [*map(str, words)])
     return f"{type(result.exception).__name__}: {result.exception}" if result.exception else "done"
 
-quick = [word for text in QUICK for word in ("--set", text)]
-print(call("train", "--recipe", "embedded-dr0.9", "--method", "stablenet", "--folder", "run", *quick))
+quick = ["--device", "cpu", *(word for text in QUICK for word in ("--set", text))]
+"""
+TRY = """
+recipe = "--recipe", "embedded-dr0.9"
+print(call("train", *recipe, "--method", "stablenet", "--folder", "run", "--logger", "csv", *quick))
+print(call("train", *recipe, "--dry-run", *quick))
 print(call("evaluate", "run"))
+print(call("export", "run", "-o", "exported"))
+import numpy, stablenet
+from PIL import Image
+Image.fromarray(numpy.zeros((30, 30, 3), "uint8")).save("image.png")
+print(call("predict", "exported", "image.png"))
+print(stablenet.load_model("exported").preprocess("image.png").shape)
 print(call("diagnose", "embedded", "--split", "adversarial", "--set", "ratio=0.9", "--limit", "100"))
-print(call("saliency", "run"))
 Path("data.csv").write_text("a,b,c\\n" + "1,2,5\\n2,3,4\\n1,3,5\\n2,2,7\\n" * 10)
 print(call("table", "fit", "data.csv", "--target", "a"))
 """
+REFUSE = """
+cell = '[[column]]\\nid = "a"\\nrecipe = "embedded-dr0.9"\\n', '[[row]]\\nid = "erm"\\nmethod = "erm"\\n'
+Path("table.toml").write_text("".join(cell))
+print(call("saliency", "run"))
+print(call("export", "run", "--format", "onnx"))
+print(call("train", *recipe, "--set", "model.name=timm/resnet18", *quick))
+print(call("bench", "run", "table.toml", "--ray-address", "local"))
+for name in ("tensorboard", "wandb", "mlflow"):
+    print(call("train", *recipe, "--logger", name, *quick))
+"""
+REFUSED = {
+    "a saliency map": ("captum", "plots"),
+    "ONNX": ("onnx", "onnx"),
+    "this backbone": ("timm", "timm"),
+    "a run with --ray-address": ("ray", "cluster"),
+    "the logger tensorboard": ("tensorboard", "tensorboard"),
+    "the logger wandb": ("wandb", "wandb"),
+    "the logger mlflow": ("mlflow", "mlflow"),
+}
+LOOK = """
+print(call("train", "--recipe", "embedded-dr0.9", "--folder", "run", *quick))
+print(call("saliency", "run", "--count", "1"))
+import stablenet.models
+print(stablenet.models.build_network("timm/resnet10t", 3).width)
+"""
+
+
+def run_with(names, script, folder):
+    """A script in a folder of its own, with these packages and what they need alone."""
+    start = f"import os\nos.chdir({str(folder)!r})\nNAMES = {names}\n" + CORE + SETUP
+    done = run(start + script, STABLENET_CACHE=str(folder / "cache"), OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def test_the_package_alone_trains_and_names_the_extra_of_what_it_lacks(tmp_path):
-    script = f"import os\nos.chdir({str(tmp_path)!r})\nNAMES = {PROJECT['dependencies']}\n" + CORE + TRY
-    done = run(script, STABLENET_CACHE=str(tmp_path / "cache"), OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
-    refused = "UserError: a saliency map needs captum: install it with `pip install 'stablenet[plots]'`"
-    assert done.stdout.splitlines() == ["done", "done", "done", refused, "done"]
+    told = run_with(PROJECT["dependencies"], 'assert sys.modules.get("captum", 0) is None\n' + TRY + REFUSE, tmp_path)
+    done, refused = told[:-7], told[-7:]
+    assert done == ["done"] * 5 + ["torch.Size([3, 28, 28])"] + ["done"] * 2
+    for line, (what, (package, extra)) in zip(refused, REFUSED.items(), strict=True):
+        assert line == f"UserError: {what} needs {package}: install it with `pip install 'stablenet[{extra}]'`"
+
+
+def test_the_extra_for_vision_has_saliency_maps_and_more_backbones(tmp_path):
+    names = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["vision"]
+    assert run_with(names, LOOK, tmp_path) == ["done", "done", "512"]
 
 
 def plan_make(folder, *goals):

@@ -45,6 +45,14 @@ def end(process, number, kill=os.kill):
 
 select.select, os.kill = refuse, end
 """
+# Written in Triton, which Windows and CPU builds of torch lack too; imported only where it is there.
+KERNELS = {
+    "data.kernels.augment_programs",
+    "data.kernels.fused_augment",
+    "weighting.kernels.fused_solve",
+    "weighting.kernels.prepare_programs",
+    "weighting.kernels.solve_program",
+}
 IMPORT_ALL = (
     """
 import pkgutil
@@ -54,15 +62,16 @@ import filelock, lightning_fabric, pandas, pyarrow, scipy.stats, sklearn, torch,
 """
     + BLOCK
     + """
-KERNELS = {"data.kernels.programs", "weighting.kernels.programs", "weighting.kernels.solve"}
+LEFT_OUT = {names}
+sys.modules["triton"] = None
 import stablenet
 names = [found.name for found in pkgutil.walk_packages(stablenet.__path__, "stablenet.")]
+assert LEFT_OUT <= {{name.removeprefix("stablenet.") for name in names}}, "modules that are no longer there"
 for name in names:
-    # Kernels are written in Triton; __main__ runs the command.
-    if name.removeprefix("stablenet.") not in KERNELS | {"__main__"}:
+    if name.removeprefix("stablenet.") not in LEFT_OUT:
         import_module(name)
 print(len(names))
-"""
+""".format(names=KERNELS | {"__main__"})  # which runs the command
 )
 
 

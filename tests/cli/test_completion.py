@@ -11,7 +11,7 @@ from stablenet.algorithms import ALGORITHMS
 from stablenet.bench.paper_tables import list_tables
 from stablenet.cli import completion
 from stablenet.data.sources import SOURCES
-from stablenet.data.splits import SETTINGS
+from stablenet.data.splits import SPLITS
 from stablenet.engine.config import list_recipes
 from stablenet.engine.loggers import LOGGERS
 from stablenet.evaluation.selection import RULES
@@ -24,7 +24,7 @@ from stablenet.weighting.presets import PRESETS
     ("listed", "registered"),
     [
         (completion.list_methods, ALGORITHMS),
-        (completion.list_splits, SETTINGS),
+        (completion.list_splits, SPLITS),
         (completion.list_sources, SOURCES),
         (completion.list_recipe_names, list_recipes()),
         (completion.list_tables, list_tables()),

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stablenet.data.kernels import runs_fused
-from stablenet.data.kernels.augment_programs import count_taps
+from stablenet.data.transforms import count_taps
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton comes with torch on Linux")
 

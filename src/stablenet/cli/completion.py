@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PRESETS = ("paper", "published", "recommended")
-RULES = ("source-validation", "last", "worst-group", "averaged", "oracle")
+RULES = ("source-validation", "last", "worst-group", "worst-pseudo-group", "averaged", "oracle")
 FORMATS = ("safetensors", "onnx", "torch")
 LOGGERS = ("tensorboard", "csv", "wandb", "mlflow")
 _OWN_BACKBONES = ("paper-cnn",)
@@ -23,11 +23,16 @@ _FAMILIES = "models"  # the folder of torchvision's networks
 
 
 def list_methods() -> Iterable[str]:
-    return _read_registered("algorithms", "ALGORITHMS")
+    """Read from the text of the package, which imports torch."""
+    text = files("stablenet").joinpath("algorithms", "__init__.py").read_text(encoding="utf-8")
+    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    return [ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func) == "ALGORITHMS.add"]
 
 
 def list_splits() -> Iterable[str]:
-    return _read_registered("data/splits", "SPLITS")
+    from stablenet.data.splits import SPLITS
+
+    return SPLITS
 
 
 def list_sources() -> Iterable[str]:
@@ -57,14 +62,6 @@ def list_backbones() -> Iterator[str]:
                 name = given or called
                 if not _LEFT_OUT.fullmatch(name):
                     yield name
-
-
-def _read_registered(package: str, registry: str) -> Iterator[str]:
-    """The names in `REGISTRY.add("name", …)` of a package's `__init__.py`."""
-    text = files("stablenet").joinpath(*package.split("/"), "__init__.py").read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"{registry}.add":
-            yield ast.literal_eval(node.args[0])
 
 
 def _complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

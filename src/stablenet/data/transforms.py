@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+Triple = tuple[float, float, float]  # one number per channel
 COLUMNS = 16  # of packed draws: 15, and one for padding, which aligns the rows to 64 bytes
 
 
@@ -147,3 +148,12 @@ def resize_matrix(start: Tensor, extent: Tensor, source: int, target: int) -> Te
     weight = (1 - (place + 0.5 - centre).abs() / scale.clamp_min(1)).clamp_min(0)
     weight = torch.where((place >= 0) & (place < extent), weight, 0.0)
     return weight / weight.sum(2, keepdim=True)
+
+
+def count_taps(source: int, target: int) -> int:
+    """Number of `source` pixels that contribute to one of `target`, rounded up so that few kernels are compiled.
+
+    The triangle around a pixel's centre extends by the larger of the two pixels to both sides.
+    """
+    taps = -(-2 * max(source, target) // target)
+    return taps if taps <= 4 else 1 << (taps - 1).bit_length()

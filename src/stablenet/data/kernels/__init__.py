@@ -10,7 +10,7 @@ from functools import cache
 
 from torch import Tensor
 
-from stablenet.data.kernels.augment_programs import Triple, count_taps
+from stablenet.data.transforms import Triple, count_taps
 from stablenet.weighting.kernels import triton_works
 
 MOST_TAPS = 8  # source pixels per output pixel along one axis; beyond, matrix products are faster

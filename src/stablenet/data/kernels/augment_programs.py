@@ -9,18 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-Triple = tuple[float, float, float]  # one number per channel
-
-
-def count_taps(source: int, target: int) -> int:
-    """Number of `source` pixels that contribute to one of `target`, rounded up so that few kernels are compiled.
-
-    The triangle around a pixel's centre extends by the larger of the two pixels to both sides.
-    """
-    taps = -(-2 * max(source, target) // target)
-    return taps if taps <= 4 else 1 << (taps - 1).bit_length()
-
-
 CONTRAST = tl.constexpr(1)
 SATURATION = tl.constexpr(2)
 HUE = tl.constexpr(3)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from stablenet.data.kernels import augment_programs
-from stablenet.data.kernels.augment_programs import Triple, count_taps
-from stablenet.data.transforms import COLUMNS
+from stablenet.data.transforms import COLUMNS, Triple, count_taps
 
 BLOCK = 512  # pixels of one program
 FUSE = {"enable_fp_fusion": True}  # a·b + c with one rounding; the default differs between versions of Triton
