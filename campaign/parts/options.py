@@ -22,7 +22,7 @@ NEEDED = {
     "saliency": lambda w: [str(w / "copy"), "--samples", "2", "--count", "1"],
     "runs": lambda w: [],
     "weights": lambda w: [str(w / "copy")],
-    "diagnose": lambda w: [str(w / "table.csv"), "--label", "y"],
+    "diagnose": lambda w: [str(w / "table.csv"), "--target", "y"],
     "list": lambda w: [],
     "data list": lambda w: [],
     "data split": lambda w: ["folder", "classic", "--root", str(w / "photos"), "--target", "west"],

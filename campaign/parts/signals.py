@@ -37,7 +37,7 @@ VERBS: dict[str, list[str]] = {
     "split": ["data", "split", "folder", "classic", "--root", "photos", "--target", "west", "--out", "out/split.tsv"],
     "prepare": ["data", "prepare", "folder", "--root", "photos", "--store", "out"],
     "fit": ["table", "fit", "table.csv", "--target", "y", "--page", "out.html", "--weights", "out.csv"],
-    "diagnose": ["diagnose", "table.csv", "--label", "y", "--output", "out.html"],
+    "diagnose": ["diagnose", "table.csv", "--target", "y", "--output", "out.html"],
 }
 _TIMED = {"timing.jsonl", "run", "photos", "table.csv", "split.tsv"}  # other in every run, or there before
 _MOVING = re.compile(rb"\d+(\.\d+)? s\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?|[0-9.]+ seconds")

@@ -6,7 +6,8 @@ In reading order: `weighting`, the method itself, and `independence`, its statis
 `integrations`, the method for tables and for training loops of others. Then what trains images: `data`, `models`,
 `algorithms`, `engine`, `evaluation`, `export`. Then what shows results: `saliency`, `bench`, `report`, `demo`,
 `diagnose`, with `pages` for their charts and HTML, and `cli` for the command line. Shared by all of them are the
-modules `errors`, `registry`, `values`, `files`, `frames`, `randomness`, `metrics`, `processes`, `replay` and `imports`.
+modules `errors`, `registry`, `values`, `files`, `frames`, `randomness`, `metrics`, `processes`, `replay`, `imports` and
+`old_names`.
 """
 
 from __future__ import annotations

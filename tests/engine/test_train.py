@@ -17,7 +17,7 @@ from stablenet.data.sources import SOURCES
 from stablenet.engine import run_data, state
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.run import find_best, group_rank, load_run, validation_rank
+from stablenet.engine.run import find_best, group_rank, load_run, pseudo_group_rank, validation_rank
 from stablenet.engine.stepping import EngineStepper
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run, load_chosen
@@ -80,6 +80,17 @@ def test_the_model_of_the_best_worst_group_is_kept(tmp_path):
     model, choice = load_chosen(run, "worst-group")
     kept = load_file(run.path / f"epoch-{chosen:04d}.safetensors")
     assert choice.epoch == chosen
+    assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
+
+
+def test_the_model_of_the_worst_pseudo_group_is_kept(tmp_path):
+    settings = ("method.parameters.act=always", "method.parameters.overrides.penalty=0.001")
+    run = tiny_run(tmp_path / "run", "stablenet", *settings, keep_epochs=True)
+    assert all(record["validation"]["pseudo_groups"]["contexts"] == 2 for record in epochs(run))
+    ranks = [pseudo_group_rank(record) for record in epochs(run)]
+    model, choice = load_chosen(run, "worst-pseudo-group")
+    assert ranks[choice.epoch - 1] == max(ranks)
+    kept = load_file(run.path / f"epoch-{choice.epoch:04d}.safetensors")
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
 
 

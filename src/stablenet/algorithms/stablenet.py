@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from stablenet.algorithms import preset_versions
 from stablenet.algorithms.algorithm import (
     Algorithm,
     Context,
@@ -352,6 +353,15 @@ class StableNet(Algorithm[StableNetSettings]):
     @classmethod
     def read_settings(cls, parameters: Mapping[str, Any]) -> StableNetSettings:
         return read_settings(parameters)
+
+    @classmethod
+    def version(cls, parameters: Mapping[str, Any]) -> str:
+        whole = parameters.get("solve") != "batch" and parameters.get("preset", recommended.NAME) == recommended.NAME
+        return preset_versions.CURRENT if whole else ""
+
+    @classmethod
+    def restate(cls, parameters: Mapping[str, Any], version: str, pretrained: bool) -> dict[str, Any]:
+        return preset_versions.restate(parameters, version, pretrained)
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)

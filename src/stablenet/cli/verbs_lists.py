@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from stablenet.report.inside import UsedTable
 
-KINDS = ("methods", "recipes", "data", "backbones", "presets")
+KINDS = ("methods", "recipes", "data", "splits", "backbones", "presets")
+OLD_KINDS = {"settings": "splits"}  # of version 0.1
 
 
 def list_parts(
@@ -24,8 +25,12 @@ def list_parts(
     """List everything that can be chosen by name."""
     from stablenet.cli.console import Console
     from stablenet.errors import UserError
+    from stablenet.old_names import note_renamed
     from stablenet.registry import unknown_name
 
+    if kind in OLD_KINDS:
+        note_renamed(kind, OLD_KINDS[kind])
+        kind = OLD_KINDS[kind]
     if kind is not None and kind not in KINDS:
         raise UserError(unknown_name("kind of part", kind, KINDS))
     console = Console()
@@ -42,6 +47,10 @@ def _show(kind: str, match: str, timm: bool) -> Table | Text | str:
         from stablenet.cli.data_output import tabulate_sources
 
         return tabulate_sources()
+    if kind == "splits":
+        from stablenet.cli.data_output import tabulate_splits
+
+        return tabulate_splits()
     if kind == "backbones":
         from rich.text import Text
 

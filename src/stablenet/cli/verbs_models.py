@@ -25,8 +25,8 @@ def evaluate(
     rule: Annotated[
         str,
         typer.Option(
-            help="Which model: source-validation, last, averaged, worst-group (needs group labels), or oracle (uses "
-            "the target)."
+            help="Which model: source-validation, last, averaged, worst-group (needs group labels), "
+            "worst-pseudo-group, or oracle (uses the target)."
         ),
     ] = "source-validation",
     part: Annotated[list[str] | None, typer.Option(help="Part of the split; repeatable; by default test.")] = None,
@@ -59,8 +59,19 @@ def evaluate(
     console.print(tabulate_figures(evaluations))
     if len(evaluations) == 1:
         console.print(tabulate_shares(evaluations[0]))
+    for note in list_failures(evaluations):
+        console.print(f"note: {note}", style="yellow")
     for evaluation in evaluations:
         console.print(f"predictions: {evaluation.predictions}", soft_wrap=True)
+
+
+def list_failures(evaluations: list[Evaluation]) -> Iterator[str]:
+    """Where a network has not learned, or a group is lost, a sentence each."""
+    from stablenet.evaluation.failures import find_failures
+
+    for evaluation in evaluations:
+        for failure in find_failures(evaluation.figures):
+            yield f"{evaluation.run.path.name}, {evaluation.part}: the network {failure}"
 
 
 def tabulate_figures(evaluations: list[Evaluation]) -> Table:
@@ -141,7 +152,8 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; by default CSV is printed.")
     ] = None,
     rule: Annotated[
-        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
+        str,
+        typer.Option(help="Which model, by rule: see `stablenet evaluate --help`."),
     ] = ("source-validation"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
@@ -178,7 +190,7 @@ def _predict(run: Run, gathered: pd.DataFrame, rule: str, device: str, batch_siz
             model,
             [Path(path) for path in gathered["path"]],
             run.transform,
-            stored_side=run.config.data.store_size,
+            stored_side=run.stored_side,
             device=find_device(device),
             batch_size=batch_size,
             progress=progress,
@@ -190,7 +202,7 @@ def _leave_out_broken(run: Run, gathered: pd.DataFrame) -> pd.DataFrame:
     from stablenet.errors import UserError
     from stablenet.evaluation.predict import find_broken
 
-    broken = find_broken([Path(path) for path in gathered["path"]], run.config.data.store_size)
+    broken = find_broken([Path(path) for path in gathered["path"]], run.stored_side)
     for message in broken.values():
         typer.secho(f"left out: {message}", fg=typer.colors.YELLOW, err=True)
     if len(broken) == len(gathered):
@@ -208,7 +220,8 @@ def export(
         Path | None, typer.Option("--output", "-o", help="A folder; by default `export` in the run folder.")
     ] = None,
     rule: Annotated[
-        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
+        str,
+        typer.Option(help="Which model, by rule: see `stablenet evaluate --help`."),
     ] = ("source-validation"),
 ) -> None:
     """Export a run's model as safetensors, ONNX or torch.export, with a model card, and check its outputs."""

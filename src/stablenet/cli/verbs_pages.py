@@ -31,8 +31,8 @@ def report(
     rule: Annotated[
         str,
         typer.Option(
-            help="Which epoch's model: source-validation, last, worst-group (needs group labels), or oracle (uses the "
-            "target)."
+            help="Which epoch's model: source-validation, last, worst-group (needs group labels), "
+            "worst-pseudo-group, or oracle (uses the target)."
         ),
     ] = "source-validation",
     tuned: Annotated[

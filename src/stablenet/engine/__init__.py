@@ -18,6 +18,7 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
     last.safetensors         the model after the last epoch
     worst-group.safetensors  the model of the epoch with the best worst group of source validation (`run.group_rank`),
                              only if the validation part has several domains
+    worst-pseudo-group.safetensors  the same by `run.pseudo_group_rank`, only if the method weights validation samples
     averaged.safetensors     the model with averaged weights, only with `train.averaging=swad`
     epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
     weights.parquet          what entered the loss, a row per training sample (`engine/kept_weights.py`): id, label,
@@ -27,7 +28,8 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
     tensorboard/             curves, with `--tensorboard`
 
 RECORDS, by "kind":
-    start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch
+    start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch;
+            preset_version, where the method has versions (`algorithms/preset_versions.py`)
     step    every `train.log_every` steps: step, epoch, loss, and the method's diagnostics (accuracy of the batch;
             the others are listed on the method's page)
     solve   what a method computed between epochs: epoch, and its diagnostics
@@ -35,7 +37,8 @@ RECORDS, by "kind":
             validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count,
             groups (`metrics.describe_groups`), and
             weighted_accuracy, weighted_loss, weighted_count (effective sample size) if the method weights the
-            validation samples: they then rank the epochs},
+            validation samples: they then rank the epochs; and pseudo_groups, as groups, with raised and lowered weights
+            for contexts},
             or null if the split has no validation part; per_domain only for up to 20 domains;
             judged, the method's findings, if any, and rank_penalty, which is subtracted from the accuracy by which the
             epoch is ranked (`Judgement`)

@@ -17,8 +17,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+from stablenet.data.columns import Columns
 from stablenet.errors import UserError
 from stablenet.files import read_text
+from stablenet.old_names import OLD_SPLIT, SPLIT, old_field, rename_split
 from stablenet.registry import unknown_name
 from stablenet.values import (
     Count,
@@ -39,22 +41,30 @@ Rate = Literal["constant", "steps", "cosine", "quarter-cosine"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
 Averages = Literal["none", "swad"]
+_SIZED = ("paper-cnn",)  # networks that are built for images of one size
 HASH_DIGITS = 12  # of the hash in the name of a run folder
 
 
+@old_field(OLD_SPLIT, SPLIT)
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """source, setting, parameters: as in `stablenet data split`.   split_seed: None for the run's seed.
-    manifest: a file made by `stablenet data split`, instead of source, setting, parameters and split_seed.
-    store_size: side of the stored square images; None keeps their size.   image_size: input size of the network.
+    """source, split, parameters: as in `stablenet data split`; without a split, the one that fits the source.
+    split_seed: None for the run's seed.
+    columns: names of those of your own image list, see `Columns`.   image_list: the list, if it is not --root but its
+    relative paths begin there.
+    manifest: a file made by `stablenet data split`, instead of source, split, parameters and split_seed.
+    store_size: side of the stored square images; None keeps their size, or takes the size that the network needs where
+    they have several.   image_size: input size of the network.
     augment: crop, flip and colour jitter for training images.   augmentation: overrides for `AugmentSettings`.
     mean, std: channel statistics for normalization.
     """
 
     source: PlainName = "embedded"
-    setting: str = "adversarial"
+    split: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     split_seed: int | None = None
+    columns: Columns = field(default_factory=Columns)
+    image_list: str = ""
     manifest: str = ""
     store_size: Count | None = None
     image_size: Count = 28
@@ -172,6 +182,12 @@ class RunConfig:
         """The readable part of the run folder's name."""
         return f"{self.label or self.data.source}-{self.method.name}-seed{self.seed}"
 
+    @property
+    def network_parameters(self) -> dict[str, Any]:
+        """model.parameters; a network that is built for one size of images is told theirs."""
+        sized = self.model.name in _SIZED
+        return {"image_size": self.data.image_size, **self.model.parameters} if sized else self.model.parameters
+
     def plain(self) -> dict[str, Any]:
         """The config as JSON values."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
@@ -180,7 +196,7 @@ class RunConfig:
 
 def read_config(values: Mapping[str, Any]) -> RunConfig:
     """Build a config from plain values; unknown names and wrong types raise errors that name them."""
-    return read_fields(RunConfig, values)
+    return read_fields(RunConfig, rename_split(values))
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,9 +293,9 @@ def assemble_config(recipe: str | None = None, file: Path | None = None, setting
 
     A recipe's values for single methods override the recipe, and are overridden by the user's values.
     """
-    own = read_toml(file) if file is not None else {}
+    own = rename_split(read_toml(file), note=True) if file is not None else {}
     for setting in settings:
-        further = parse_setting(setting)
+        further = rename_split(parse_setting(setting), note=True)
         _refuse_conflict(own, further)
         own = merge(own, further)
     recipe = recipe or own.pop("recipe", None)

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stablenet.data.cache import FEATURES, cache_folder, name_cache
 from stablenet.data.loader import PartSamples
-from stablenet.data.prepare import cache_folder
 from stablenet.data.store import PixelStore
 from stablenet.engine.config import hash_values
 from stablenet.errors import UserError
@@ -63,7 +63,7 @@ class FeatureKey:
 
     @property
     def path(self) -> Path:
-        return cache_folder() / f"features-{self.source}-{hash_values(dict(self.values))[:16]}"
+        return cache_folder() / f"{FEATURES}{self.source}-{hash_values(dict(self.values))[:16]}"
 
 
 def hash_module(module: nn.Module) -> str:
@@ -237,6 +237,7 @@ class FeatureCache:
 
     def _read_and_keep(self, read_all: Callable[[Collect], None], collect: Collect) -> None:
         try:
+            name_cache(self._key.path)
             with build_folder(self._key.path) as folder:
                 self._read_and_write(folder, read_all, collect)
             self._tell(f"features kept in {self._key.path}, for all runs with this network and these data")

@@ -150,7 +150,7 @@ class UnaugmentedSet(TrainingSet):
         """All that the features depend on, except for the code of libraries and of the user's own networks."""
         data, model = self._config.data, self._config.model
         values = {
-            "model": [model.name, model.parameters, network.adaptation, hash_module(network.body)],
+            "model": [model.name, self._config.network_parameters, network.adaptation, hash_module(network.body)],
             "taps": list(taps),
             "samples": hash_samples(self._loader.samples),
             "images": [data.image_size, list(data.mean), list(data.std)],
@@ -209,7 +209,7 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
         len(manifest.classes),
         pretrained=model.pretrained,
         head=model.head,
-        parameters=model.parameters,
+        parameters=config.network_parameters,
         root=runtime.root,
     )
     if model.statistics == "frozen":

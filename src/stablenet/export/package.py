@@ -57,14 +57,14 @@ def describe_model(run: Run, network: Network) -> dict[str, Any]:
     assert isinstance(transform, Resize), "the card tells how images are resized"
     return {
         "backbone": model.name,
-        "parameters": model.parameters,
+        "parameters": run.config.network_parameters,
         "adaptation": network.adaptation,
         "method": run.config.method.name,
         "method_parameters": run.config.method.parameters,
         "context": asdict(run.context),
         "classes": list(run.classes),
         "image_size": data.image_size,
-        "store_size": data.store_size,
+        "store_size": run.stored_side,
         "mean": list(data.mean),
         "std": list(data.std),
     }

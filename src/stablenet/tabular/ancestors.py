@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from stablenet.errors import UserError
-from stablenet.tabular.encode import Array, Encoding
+from stablenet.tabular.encode import Encoding
+from stablenet.tabular.reading import Array
 
 ADAM_RATE = 0.01
 
