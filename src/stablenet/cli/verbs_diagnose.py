@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stablenet.tabular.fit import TableReport
 
 Report = Callable[[str, int, int], None]
+_LONGEST_HEADER = 1 << 20  # characters
 
 
 def diagnose(
@@ -99,7 +100,9 @@ def _is_plain_table(data: str) -> bool:
     if path.suffix != ".csv" or not path.is_file():
         return False
     with path.open(encoding="utf-8", errors="replace") as file:  # whoever reads it whole says what is wrong
-        return "path" not in [name.strip().strip('"') for name in file.readline().rstrip("\r\n").split(",")]
+        return "path" not in [
+            name.strip().strip('"') for name in file.readline(_LONGEST_HEADER).rstrip("\r\n").split(",")
+        ]
 
 
 def _diagnose_table(
