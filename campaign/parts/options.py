@@ -23,7 +23,7 @@ NEEDED = {
     "saliency": lambda w: [str(w / "copy"), "--samples", "2", "--count", "1"],
     "runs": lambda w: [],
     "weights": lambda w: [str(w / "copy")],
-    "diagnose": lambda w: [str(w / "table.csv"), "--label", "y"],
+    "diagnose": lambda w: [str(w / "table.csv"), "--target", "y"],
     "list": lambda w: [],
     "data list": lambda w: [],
     "data split": lambda w: ["folder", "classic", "--root", str(w / "photos"), "--target", "west"],
@@ -59,7 +59,7 @@ def make(rng: Random, workshop: Path, folder: Path) -> Trial:
         words[rng.randrange(len(verb.split()), len(words) + 1) : 0] = []
         place = rng.randrange(len(verb.split()), len(words) + 1)
         words[place : place + 1] = [draw_word(rng)]
-    return Trial(words=words)
+    return Trial(words=words, patience=300.0 if verb in SELDOM else Trial.patience)
 
 
 def _use(rng: Random, option: Any) -> list[str]:

@@ -37,7 +37,7 @@ VERBS: dict[str, list[str]] = {
     "split": ["data", "split", "folder", "classic", "--root", "photos", "--target", "west", "--out", "out/split.tsv"],
     "prepare": ["data", "prepare", "folder", "--root", "photos", "--store", "out"],
     "fit": ["table", "fit", "table.csv", "--target", "y", "--page", "out.html", "--weights", "out.csv"],
-    "diagnose": ["diagnose", "table.csv", "--label", "y", "--output", "out.html"],
+    "diagnose": ["diagnose", "table.csv", "--target", "y", "--output", "out.html"],
     "show": ["data", "show", "split.tsv", "--root", "photos", "--out", "out.png"],
     "torch": ["export", "run", "--format", "torch", "--output", "out"],
     "save": ["table", "fit", "table.csv", "--target", "y", "--save", "out.json"],

@@ -20,6 +20,7 @@ from stablenet.errors import UserError
 from stablenet.values import is_text, show
 
 _LONGEST = 300  # characters of a path in a message
+PARTIAL = ".partial-"  # in the names of folders that are being built
 _GLANCE = 0.1  # seconds to retry a lock: `is_locked` takes it for a moment, which must not look like a holder
 
 
@@ -262,9 +263,9 @@ def build_folder(path: Path) -> Iterator[Path]:
 
     Call while holding `lock`: folders left behind by killed processes are removed first.
     """
-    for leftover in path.parent.glob(f".{path.name}.partial-*"):
+    for leftover in path.parent.glob(f".{path.name}{PARTIAL}*"):
         shutil.rmtree(leftover)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
     folder.chmod(0o755)  # mkdtemp's folders are private to the user
     try:
         with name_full_disk(path):
@@ -310,15 +311,21 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Let one process at a time build `path`; the others wait here. Creates the parent folder of `path`."""
+def lock(path: Path, wait: bool = True) -> Iterator[bool]:
+    """Let one process at a time build `path`; others wait here, or get False. Creates the parent folder of `path`."""
     from filelock import lock_descriptor
 
-    file = path.parent / f".{path.name}.lock"
+    file = lock_file(path)
     with _open_lock(file) as descriptor:
-        with _name_missing_locks(file):
-            lock_descriptor(descriptor)
-        yield
+        if wait:
+            with _name_missing_locks(file):
+                lock_descriptor(descriptor)
+        yield wait or _try_lock(descriptor, file)
+
+
+def lock_file(path: Path) -> Path:
+    """The file that is locked while `path` is built."""
+    return path.with_name(f".{path.name}.lock")
 
 
 def is_locked(path: Path) -> bool:

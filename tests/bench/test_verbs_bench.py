@@ -36,7 +36,7 @@ def here(monkeypatch):
 
 
 def call(*words, code=0):
-    result = CliRunner().invoke(app, ["bench", *map(str, words)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["--trust", "bench", *map(str, words)], env={"COLUMNS": "200"})
     if isinstance(result.exception, UserError):
         raise result.exception
     assert result.exit_code == code, result.output

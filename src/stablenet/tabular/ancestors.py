@@ -22,7 +22,8 @@ from torch.nn.functional import cross_entropy
 
 from stablenet.errors import UserError
 from stablenet.long_work import count_steps
-from stablenet.tabular.encode import Array, Encoding
+from stablenet.tabular.encode import Encoding
+from stablenet.tabular.reading import Array
 
 ADAM_RATE = 0.01
 
