@@ -4,8 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 LEAN := .venv/.lean
 STAMP := .venv/.installed
+# Exact versions beside torch; `make LOCK=/dev/null install` takes the newest.
+LOCK ?= requirements/ci.txt
+# The time in archives: that of the last change, so that the same source gives the same bytes.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1580601600)
 
-.PHONY: install demo test lint types unit test-slow test-gpu bench campaign docs wheel smoke clean
+.PHONY: install demo test lint types unit test-slow test-gpu bench campaign docs wheel smoke lock sbom audit clean
 
 install: $(STAMP)
 
@@ -15,7 +19,7 @@ $(LEAN): pyproject.toml
 	touch $@
 
 $(STAMP): $(LEAN)
-	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
+	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable ".[dev,docs]"
 	touch $@
 
 demo: $(LEAN)
@@ -59,6 +63,19 @@ wheel: $(STAMP)
 smoke: wheel
 	.ci/smoke oldest
 	.ci/smoke newest
+
+# Exact versions of what is installed here, for CI and development.
+lock: $(STAMP)
+	$(BIN)/python .ci/supply.py lock
+
+# What an installation consists of, as CycloneDX: dist/sbom.json.
+sbom: $(STAMP)
+	$(BIN)/python .ci/supply.py sbom
+
+# Known weaknesses of what is installed; without a network by requirements/advisories.json.
+audit: $(STAMP)
+	-$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/python .ci/supply.py audit
 
 clean:
 	rm -rf .venv build dist demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ from typing import Any
 
 from campaign.trial import Ending, Trial, judge, list_files, write_verdict
 
-HANG = 10.0  # seconds that an interrupted trial may take to end
+HANG = 30.0  # seconds that an interrupted trial may take to end
 Make = Callable[[Path], Trial]
 
 

@@ -39,7 +39,7 @@ method = "erm"
 id = "ours"
 title = "Ours"
 method = "stablenet"
-values = { seed = 3 }
+parameters = { preset = "paper" }
 """
 
 

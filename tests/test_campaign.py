@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from functools import partial
 from random import Random
@@ -14,8 +15,8 @@ pytest.importorskip("resource")  # forks and limits: not on Windows
 from campaign.__main__ import choose, make_trials
 from campaign.forks import Outcome, import_everything, run_trials
 from campaign.odd import GARBLES, mutate_json
-from campaign.parts import PARTS
-from campaign.record import append, read_log, summarise
+from campaign.parts import PARTS, signals, weighting
+from campaign.record import append, read_log, summarise, write_summary
 from campaign.trial import Ending, Trial, judge
 
 ALONE = ("settings", "toml", "tables", "archives", "weighting")  # parts that need no finished runs
@@ -69,8 +70,12 @@ def test_faults_are_found(tmp_path):
 def test_a_hang_is_found(tmp_path, monkeypatch):
     import time
 
+    def ignore():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        time.sleep(60)
+
     monkeypatch.setattr("campaign.forks.HANG", 0.3)
-    makes = {"hang:0": lambda folder: Trial(call=lambda: time.sleep(60) or [])}
+    makes = {"hang:0": lambda folder: Trial(call=ignore, patience=0.3)}
     assert run_all(makes, tmp_path)["hang:0"].fault == "hang"
 
 
@@ -101,6 +106,51 @@ def test_the_log_resumes_and_the_summary_counts(tmp_path):
     assert (summary["tried"], summary["clean"], summary["failed"]) == (3, 1, 2)
     assert summary["parts"]["a"]["inputs"] == 5
     assert [one["trial"] for one in summary["faults"]["traceback"]["shortest"]] == ["b:1", "b:0"]
+
+
+def test_a_summary_may_hold_what_is_no_text(tmp_path):
+    write_summary(tmp_path / "new" / "s.json", summarise([Outcome("a:0", "traceback", "--set \udcff", 1, 1.0)], 0))
+    read = json.loads((tmp_path / "new" / "s.json").read_text())
+    assert read["faults"]["traceback"]["shortest"][0]["command"] == "--set \udcff"
+
+
+def test_what_this_machine_cannot_try_is_counted_as_skipped(tmp_path):
+    makes = {"machines:0": lambda folder: Trial(skipped="no mounts here")}
+    outcome = run_all(makes, tmp_path)["machines:0"]
+    assert (outcome.fault, outcome.skipped) == ("", "no mounts here")
+    assert summarise([outcome], 0)["skipped"] == 1
+
+
+def test_a_command_at_work_for_long_is_interrupted_and_has_to_end(tmp_path, monkeypatch):
+    import time
+
+    ends = {
+        "told:0": "sys.stderr.write('expected to take an hour'); time.sleep(60)",
+        "silent:0": "time.sleep(60)",
+    }
+    module = type(sys)("stablenet.cli.main")
+    exec("import os, sys, time\ndef run():\n    exec(os.environ['ACTION'])\n", module.__dict__)
+    monkeypatch.setitem(sys.modules, "stablenet.cli.main", module)
+
+    def make(action, folder):
+        ended = f"try:\n    {action}\nexcept KeyboardInterrupt:\n    raise SystemExit(130)"
+        return Trial(words=["list"], environment={"ACTION": ended}, patience=0.3)
+
+    start = time.monotonic()
+    outcomes = run_all({name: partial(make, action) for name, action in ends.items()}, tmp_path)
+    assert time.monotonic() - start < 30
+    assert outcomes["told:0"].fault == ""
+    assert outcomes["silent:0"].fault == "at work for long without a word of how long"
+
+
+def test_a_campaign_of_5000_holds_what_was_promised():
+    """200 kills over every verb that writes, and 20,000 inputs to the weighting."""
+    names = choose(5000, None)
+    drawn = [signals.draw(Random(f"0/{name}")) for name in names if name.startswith("signals:")]
+    kills = [verb for verb, moments in drawn for number, _ in moments if number == signal.SIGKILL]
+    assert len(kills) >= 200
+    assert set(kills) == set(signals.ALL_VERBS)
+    assert sum(name.startswith("weighting:") for name in names) * weighting.INPUTS >= 20_000
 
 
 def test_parts_take_turns():

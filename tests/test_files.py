@@ -224,6 +224,16 @@ def test_texts_are_the_same_bytes_on_every_system(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"\x00\n"
 
 
+def test_what_is_no_text_is_refused_in_one_sentence(tmp_path):
+    lines = files.Lines(tmp_path / "lines.jsonl")
+    for write in (lambda: write_text(tmp_path / "a.txt", "x\udcff"), lambda: lines.append({"id": "x\udcff"})):
+        with pytest.raises(UserError, match=r"cannot hold .*udcff.*, which is not valid UTF-8"):
+            write()
+    lines.close()
+    assert not (tmp_path / "a.txt").exists()
+    assert (tmp_path / "lines.jsonl").read_bytes() == b""
+
+
 def test_hashes_are_those_of_hashlib(tmp_path):
     (tmp_path / "a").write_bytes(b"content")
     assert hash_file(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()

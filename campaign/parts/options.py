@@ -59,7 +59,7 @@ def make(rng: Random, workshop: Path, folder: Path) -> Trial:
         words[rng.randrange(len(verb.split()), len(words) + 1) : 0] = []
         place = rng.randrange(len(verb.split()), len(words) + 1)
         words[place : place + 1] = [draw_word(rng)]
-    return Trial(words=words)
+    return Trial(words=words, patience=300.0 if verb in SELDOM else Trial.patience)
 
 
 def _use(rng: Random, option: Any) -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources import SOURCES, read_source
 from stablenet.data.splits import SPLITS, split_table
-from stablenet.engine.config import assemble_config, compare, list_recipes, merge, parse_setting
+from stablenet.engine.config import assemble_config, compare, list_recipes, merge, parse_setting, read_config
 from stablenet.engine.identity import Contents, identify
 from stablenet.engine.run import describe_config
 from stablenet.engine.run_data import open_data
@@ -60,6 +60,22 @@ def test_settings_are_toml_or_text(text, value):
 def test_mistakes_are_named(setting, message):
     with pytest.raises(UserError, match=message):
         assemble_config(settings=[setting])
+
+
+@pytest.mark.parametrize(
+    "setting", ["\udcff", "\udcff=1", "label=\udcff", 'method.parameters={"\udcff"=1}', "model.name=a:\udcff"]
+)
+def test_what_is_no_text_is_refused(setting):
+    with pytest.raises(UserError, match="is not valid UTF-8") as refused:
+        assemble_config(settings=[setting])
+    str(refused.value).encode()
+
+
+def test_values_that_are_no_text_are_refused():
+    with pytest.raises(UserError, match=r"model\.name must be text that is valid UTF-8"):
+        read_config({"model": {"name": "a:\udcff"}})
+    with pytest.raises(UserError, match="must be a table with text keys"):
+        read_config({"method": {"parameters": {"\udcff": 1}}})
 
 
 def test_files_that_are_no_config_are_named(tmp_path):

@@ -34,6 +34,11 @@ def test_environments_are_left_out_one_at_a_time(sites):
     assert report.held_out[0].weighted != report.held_out[0].plain
 
 
+def test_an_environment_without_a_name_is_no_column(sites):
+    with pytest.raises(UserError, match="unknown column ''"):
+        fit_table(sites, TableChoices(target="y", environment=""))
+
+
 def test_without_environments_five_folds(sites):
     report = fit_table(sites.drop(columns="site"), TableChoices(target="y"))
     assert [held.rows for held in report.held_out] == [40] * 5

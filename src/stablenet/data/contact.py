@@ -20,6 +20,7 @@ from stablenet.data.loader import render_part
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
 from stablenet.data.sources.source import AnyImageList
 from stablenet.errors import UserError
+from stablenet.files import explain_os_error, write_whole
 
 SOURCE_COLOUR, TARGET_COLOUR, INK, FAINT, PAPER = "#2f6db3", "#c8472f", "#222222", "#e4e4e4", "#ffffff"
 _THUMB, _BORDER, _GAP, _TEXT = 56, 3, 6, 13  # pixels
@@ -49,9 +50,10 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
     """Save a sheet as PNG."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        sheet.save(path, format="PNG")
-    except OSError as error:
-        raise UserError(f"cannot write the contact sheet {path}: {error.strerror or error}") from error
+        write_whole(path, lambda partial: sheet.save(partial, format="PNG"))
+    except (OSError, UserError) as error:
+        reason = explain_os_error(error, path) if isinstance(error, OSError) else error
+        raise UserError(f"cannot write the contact sheet: {reason}") from error
 
 
 def _draw_images(manifest: Manifest, table: ImageList | CutoutList) -> Image.Image:

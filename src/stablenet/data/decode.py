@@ -31,6 +31,7 @@ from PIL import Image, UnidentifiedImageError
 
 from stablenet.data.compose import Placement, paste_cutout
 from stablenet.errors import UserError
+from stablenet.files import read_bytes as read_file
 from stablenet.processes import ChildProcess, Server, name_end
 
 LARGEST_IMAGE = 1 << 28  # bytes of an image file
@@ -41,7 +42,7 @@ def read_bytes(root: Path, path: str) -> bytes:
     try:
         if root.is_dir():
             _check_size((root / path).stat().st_size, path)
-            return (root / path).read_bytes()
+            return read_file(root / path)
         archive = _open_archive(root, os.getpid())
         _check_size(archive.getinfo(path).file_size, path)
         return archive.read(path)

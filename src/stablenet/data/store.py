@@ -27,7 +27,7 @@ from stablenet.data.check import Finding
 from stablenet.data.cutouts import PlacedList
 from stablenet.data.image_list import ImageList
 from stablenet.errors import UserError
-from stablenet.files import read_object
+from stablenet.files import read_bytes, read_object
 from stablenet.frames import read_frame
 from stablenet.values import Count, Whole, read_fields
 
@@ -91,10 +91,12 @@ class PixelStore:
         """Open a store; raise if it is missing, incomplete or of another format."""
         header = _read_header(path)
         try:
-            table = (path / IMAGES).read_bytes()
-            found = (path / PIXELS).stat().st_size
-        except OSError as error:
-            raise _damaged(path, f"{error.filename} cannot be read: {error.strerror}") from error
+            table = read_bytes(path / IMAGES)
+        except UserError as error:
+            raise _damaged(path, f"{IMAGES} cannot be read ({error})") from error
+        if not (path / PIXELS).is_file():
+            raise _damaged(path, f"{PIXELS} cannot be read: it is no file")
+        found = (path / PIXELS).stat().st_size
         if hashlib.sha256(table).hexdigest() != header.images_sha256:
             raise _damaged(path, f"the checksum of {IMAGES} does not match")
         expected = header.count * header.height * header.width * 3

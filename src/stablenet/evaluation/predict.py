@@ -23,7 +23,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.data.sources.folder import IMAGE_SUFFIXES
 from stablenet.engine.devices import choose_device
 from stablenet.errors import UserError
-from stablenet.files import check_names, write_whole
+from stablenet.files import check_names, read_bytes, write_whole
 from stablenet.frames import SUFFIXES, read_frame
 from stablenet.metrics import GroupCounts, calibration_error
 
@@ -172,9 +172,9 @@ def predict_images(
 def read_pixels(path: Path, side: int | None) -> Tensor:
     """Read an image file as (H, W, 3) uint8, as `stablenet data prepare` would store it."""
     try:
-        array = decode(path.read_bytes(), None if side is None else (side, side))
-    except OSError as error:  # from the disk or from the decoder
-        raise UserError(f"cannot read the image {path}: {error.strerror or 'damaged or not an image'}") from error
+        array = decode(read_bytes(path), None if side is None else (side, side))
+    except OSError as error:  # of the decoder
+        raise UserError(f"cannot read the image {path}: damaged or not an image") from error
     except Exception as error:  # decoders may raise anything on broken data
         raise UserError(f"cannot read the image {path}: {error}") from error
     return torch.tensor(array)

@@ -14,7 +14,7 @@ from stablenet.engine.checkpoint import save_tensors
 from stablenet.export.hub import find_classifier, rename_weights
 from stablenet.export.load import CLASSIFIER, SETTINGS, WEIGHTS, load_model
 from stablenet.export.package import PackagedModel
-from stablenet.files import write_bytes, write_whole
+from stablenet.files import read_bytes, write_bytes, write_whole
 from stablenet.imports import import_extra
 from stablenet.registry import Registry
 
@@ -72,7 +72,7 @@ class Onnx(Format):
 
     def run(self, path: Path, images: Tensor) -> Tensor:
         runtime = import_extra("onnxruntime", "onnx", "ONNX")
-        session = runtime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(read_bytes(path), providers=["CPUExecutionProvider"])
         return torch.from_numpy(session.run([OUTPUTS[0]], {INPUT: images.numpy()})[0])
 
 
@@ -88,7 +88,7 @@ class TorchExport(Format):
         write_bytes(path, buffer.getvalue())
 
     def run(self, path: Path, images: Tensor) -> Tensor:
-        logits: Tensor = torch.export.load(BytesIO(path.read_bytes())).module()(images)[0]
+        logits: Tensor = torch.export.load(BytesIO(read_bytes(path))).module()(images)[0]
         return logits
 
 

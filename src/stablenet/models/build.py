@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
-from stablenet.files import hash_file
+from stablenet.files import check_file, hash_file
 from stablenet.models.families import (
     build_own,
     build_paper_cnn,
@@ -96,6 +96,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors, and the header."""
     from safetensors import SafetensorError, safe_open
 
+    check_file(path)
     try:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}

@@ -17,6 +17,7 @@ import pandas as pd
 
 from stablenet.bench.results import RunRef, Versus, compare_seeds
 from stablenet.errors import UserError
+from stablenet.frames import read_frame
 from stablenet.pages import WIDTH, Drawing, Scale, choose_shade
 from stablenet.report.gains import Gain
 
@@ -109,7 +110,7 @@ def _read_predictions(side: Mapping[int, Sequence[RunRef]], rule: str) -> dict[i
         for ref in refs:
             path = ref.path / f"predictions-{rule}-test.parquet"
             try:
-                found[seed].append(pd.read_parquet(path, columns=list(COLUMNS)))
+                found[seed].append(read_frame(path, columns=COLUMNS))
             except (OSError, ValueError, KeyError, UserError):
                 return None
     return dict(found)

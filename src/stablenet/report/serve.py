@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stablenet.engine.config import hash_values
 from stablenet.errors import UserError
+from stablenet.files import read_text
 from stablenet.pages import add_script
 from stablenet.report.build_report import Report, build_report
 from stablenet.report.gather import ReportSettings
@@ -84,7 +85,7 @@ class Watch:
         if state == self._state:
             return
         self.report = build_report(self._settings)
-        page = add_script(self._settings.page.read_text(encoding="utf-8"), SCRIPTS, _REFRESH)
+        page = add_script(read_text(self._settings.page), SCRIPTS, _REFRESH)
         self._served = (state, page.encode())
         self._state = state
         self._tell(f"{len(self.report.gathered.runs)} runs on the page")

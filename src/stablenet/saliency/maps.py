@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from stablenet.data.image_list import ComposedList
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources import AnyImageList
 from stablenet.errors import UserError
+from stablenet.files import read_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +171,11 @@ def read_mask_files(folder: Path, paths: Sequence[Path], side: int) -> Tensor:
         file = folder / f"{path.stem}.png"
         if not file.is_file():
             raise UserError(f"the image {path} has no mask {file}: every image needs one, white on black")
-        with Image.open(file) as image:
-            masks.append(resize_masks(torch.from_numpy(np.array(image.convert("L")))[None] > 0, side)[0])
+        try:
+            grey = np.array(Image.open(BytesIO(read_bytes(file))).convert("L"))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise UserError(f"the mask {file} cannot be read as an image ({error}): make it again, as PNG") from error
+        masks.append(resize_masks(torch.from_numpy(grey)[None] > 0, side)[0])
     return torch.stack(masks)
 
 

@@ -18,6 +18,7 @@ from stablenet.registry import unknown_name
 
 NO_CONTEXT = "all"  # the one domain of images without contexts
 _SHOWN = 20  # files in a message
+_LONGEST_HEADER = 1 << 20  # characters
 
 
 def read_list(file: Path, columns: Columns, root: Path | None = None) -> ImageList:
@@ -47,7 +48,7 @@ def read_list(file: Path, columns: Columns, root: Path | None = None) -> ImageLi
 def has_paths(file: Path) -> bool:
     """Whether a CSV file is an image list: whether one of its columns is usually that of the paths."""
     with file.open(encoding="utf-8", errors="replace") as opened:  # whoever reads it whole says what is wrong
-        names = [name.strip().strip('"').lower() for name in opened.readline().rstrip("\r\n").split(",")]
+        names = [name.strip().strip('"').lower() for name in opened.readline(_LONGEST_HEADER).rstrip("\r\n").split(",")]
     return any(name in names for name in USUAL[PATH])
 
 

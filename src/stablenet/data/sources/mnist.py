@@ -17,6 +17,7 @@ from stablenet.data.image_list import ComposedList, ImageList, make_image_table
 from stablenet.data.sources.folder import IMAGE_SUFFIXES, find_tree
 from stablenet.data.sources.source import Download, Source
 from stablenet.errors import UserError
+from stablenet.files import read_bytes
 
 COUNT = 200
 _LAYOUTS = (
@@ -127,7 +128,7 @@ def read_digits(root: Path) -> NDArray[np.uint8]:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read an IDX file of unsigned bytes: two zero bytes, type 8, number of axes, their lengths, the values."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        data = gzip.decompress(read_bytes(path)) if path.suffix == ".gz" else read_bytes(path)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be unpacked ({error}): download it again") from error
     if len(data) < 4 or data[:3] != b"\x00\x00\x08":
