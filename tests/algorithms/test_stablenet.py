@@ -16,7 +16,7 @@ from stablenet.engine.run import find_best, validation_rank
 from stablenet.errors import UserError
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
-from stablenet.weighting import solve_dataset, solve_offsets
+from stablenet.weighting import shelf, solve_dataset, solve_offsets
 from stablenet.weighting.logistic import cross_fit
 from stablenet.weighting.recommended import PRETRAINED_PENALTY
 from tests.engine.tiny import StopAt, begin_again, epochs, read, tiny_run
@@ -297,3 +297,42 @@ def test_weights_of_the_validation_samples_are_those_of_a_solve_for_them_alone(t
 def test_a_split_without_validation_is_not_weighed(tmp_path):
     run = tiny_run(tmp_path / "run", "stablenet", "data.parameters.validation=0.0")
     assert [record["validation"] for record in epochs(run)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("every=-1", "every must be 0"),
+        ("ramp=1.5", "ramp must be between 0 and 1"),
+        ("strength=1.5", "strength must be between 0 and 1"),
+        ("offset=-0.5", "offset must be 0 or more"),
+        ("components=-1", "components must be 0 or more"),
+        ("features=hots", "features must be 'device', 'host' or a folder with its path"),
+    ],
+)
+def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
+    with pytest.raises(UserError, match=message):
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
+
+
+@pytest.mark.parametrize("place", ["host", "folder/features"])
+def test_features_kept_elsewhere_give_the_same_run(tmp_path, monkeypatch, place):
+    place = str(tmp_path / place) if "/" in place else place
+    one = tiny_run(tmp_path / "one", "stablenet", "train.epochs=1")
+    made, reserve = [], shelf.reserve
+    monkeypatch.setattr(shelf, "reserve", lambda *given: made.append(given[3]) or reserve(*given))
+    two = tiny_run(tmp_path / "two", "stablenet", "train.epochs=1", f"method.parameters.features={place}")
+    assert [str(each) for each in made] == [place] * 2  # of the training and the validation samples
+    assert one.records[1:] == two.records[1:]
+
+
+def test_components_of_offsets_that_are_off_are_refused(tmp_path):
+    off = ("method.parameters.components=4", "method.parameters.offset=0.0")
+    with pytest.raises(UserError, match="components must be left out with offset=0"):
+        tiny_run(tmp_path / "run", "stablenet", *off)
+
+
+@pytest.mark.parametrize("name", ["strength", "offset", "components"])
+def test_strength_and_offsets_need_the_whole_set(tmp_path, name):
+    with pytest.raises(UserError, match=f"{name} needs the whole training set"):
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=batch", f"method.parameters.{name}=1")

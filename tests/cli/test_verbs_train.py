@@ -102,8 +102,10 @@ def test_runs_lists_it(trained):
 
 
 def test_tensorboard_on_request(tmp_path):
-    invoke("train", "--device", "cpu", "--folder", tmp_path / "run", "--tensorboard", *SETS)
+    done = invoke("train", "--device", "cpu", "--folder", tmp_path / "run", "--tensorboard", "--logger", "csv", *SETS)
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+    assert (tmp_path / "run" / "metrics.csv").read_text().startswith("step,")
+    assert "--tensorboard is now --logger tensorboard" in done.stderr
 
 
 def test_list_names_everything():

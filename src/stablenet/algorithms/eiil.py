@@ -12,6 +12,7 @@ from stablenet.algorithms.group_dro import mean_by_group, weigh_samples
 from stablenet.algorithms.irm import scale_slope
 from stablenet.algorithms.two_stage import Outputs, TwoStage
 from stablenet.data.loader import Batch
+from stablenet.long_work import count_steps
 from stablenet.models import Network
 from stablenet.randomness import combine_seed
 from stablenet.values import Count, NonNegative, Positive, ShareBelowOne, check_fields
@@ -87,7 +88,7 @@ def infer_environments(slope: Tensor, start: Tensor, steps: int, rate: float) ->
     """
     logits = torch.nn.Parameter(start.clone())
     optimizer = torch.optim.Adam([logits], rate)
-    for _ in range(steps):
+    for _ in count_steps(steps, "inferring environments"):
         q = logits.detach().sigmoid()
         here = (q * slope).mean()
         logits.grad = -(2 * here - slope.mean()) * slope * q * (1 - q) / len(slope)

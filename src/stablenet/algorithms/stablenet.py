@@ -39,6 +39,7 @@ from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.evidence import EvidenceSums
 from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
 from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.shelf import PLACES, names_place
 
 WHERE = "method.parameters"
 
@@ -52,9 +53,9 @@ class WholeSetSettings(StableNetSettings):
     overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's, and the penalty of
         `recommended` is larger for a pretrained body.
     collect: features of a pass before the epoch, without augmentation and dropout, or those of the epoch's own batches,
-        which cost nothing and serve the epoch after.
-    every: epochs between two solves; 0 solves once, before training: the shallow layers of an untrained or pretrained
-        network show the context and know nothing of the label yet.
+        which cost nothing and serve the epoch after: the first epoch then trains without weights and offsets.
+    every: epochs between two solves; 0 solves once, before training (with collect="epoch" after the first epoch): the
+        shallow layers of an untrained or pretrained network show the context and know nothing of the label yet.
     strength: how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` what `recommend` chooses.
     ramp: the share of the epochs over which the weights grow from ones to that.
     offset: how much of what shallow features predict of the label is added to the logits in training (`solve_offsets`);
@@ -70,6 +71,8 @@ class WholeSetSettings(StableNetSettings):
         network uses the context, and the epoch ranks lower by the difference.
     memory: what a solve may take beside the features, such as "4GiB"; None takes half of what is free, at most 4GiB. A
         set that needs more is solved chunk by chunk, which is the same to rounding.
+    features: where the collected features are kept until they are solved from: on the "device", on the "host", or in a
+        file that is mapped into memory, in a folder on a fast disk, such as "./features". The weights are the same.
     """
 
     collect: Literal["pass", "epoch"] = "pass"
@@ -81,13 +84,13 @@ class WholeSetSettings(StableNetSettings):
     act: Literal["auto", "always"] | None = None
     validation: Literal["weighted", "plain"] = "weighted"
     memory: MemorySize | None = None
+    features: str = "device"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(names_place(self.features), "features", PLACES, self.features)
         used = not (self.components and self.offset == 0)
         require(used, "components", "left out with offset=0, because they are those of offsets", self.components)
-        if self.collect == "epoch":
-            require(self.every > 0, "every", "1 or more with collect='epoch', which solves after epochs", self.every)
 
     def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
         return dataset_settings(self.preset, {**chosen, **self.overrides})
@@ -152,6 +155,7 @@ class WholeTrainingSet(Strategy):
             fold_seed=context.seed,
             overrides=overrides,
             memory=settings.memory,
+            place=settings.features,
         )
         self._num_classes = context.num_classes
         self._num_contexts = context.num_domains if len(context.training_domains) > 1 else 0
@@ -159,13 +163,17 @@ class WholeTrainingSet(Strategy):
         self.judging: DatasetWeighting | None = None
         if weighs:
             self.judging = DatasetWeighting(
-                context.num_validation, settings.preset, memory=settings.memory, **overrides
+                context.num_validation,
+                settings.preset,
+                memory=settings.memory,
+                place=settings.features,
+                **overrides,
             )
 
     def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
         weights, offsets = self.whole_set(batch.index)
         per_sample, accuracy = classify(logits, batch.y, offsets)
-        if self.settings.collect == "epoch" and self.whole_set.act:
+        if self._gathers:
             self.whole_set.collect(batch.index, features, batch.y)
         return StepOutput(per_sample, weights, {"accuracy": accuracy, **self.whole_set.diagnose_step(logits.device)})
 
@@ -179,9 +187,9 @@ class WholeTrainingSet(Strategy):
         return {**decided, **self.whole_set.solve()}
 
     def end_epoch(self, epoch: int) -> Mapping[str, float | str]:
-        if not self.whole_set.act or self.settings.collect != "epoch" or (epoch + 1) % self.settings.every:
-            return {}
-        return {**self.whole_set.solve()}
+        every = self.settings.every
+        due = self._gathers and (not every or (epoch + 1) % every == 0)
+        return {**self.whole_set.solve()} if due and not self.whole_set.lost else {}
 
     def _decide(self, training_set: TrainingSet) -> Mapping[str, float | str]:
         """One look at all images, without the network."""
@@ -206,9 +214,15 @@ class WholeTrainingSet(Strategy):
         [network] = self._network
         samples.read_taps(network, self._taps, collect, reuse)
 
+    @property
+    def _gathers(self) -> bool:
+        """Whether the features of the epoch's own batches are collected."""
+        again = self.settings.every > 0 or not self.whole_set.solved
+        return self.settings.collect == "epoch" and self.whole_set.act and again
+
     def _solves_before(self, epoch: int) -> bool:
         if self.settings.collect == "epoch":
-            return False
+            return self.whole_set.lost  # then a pass makes up for it
         return epoch % self.settings.every == 0 if self.settings.every else epoch == 0
 
 

@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
+from stablenet.cli.completion import complete_source
 from stablenet.cli.console import Console
 from stablenet.cli.data_place import ColumnNames, ListFile, Place
 
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    source: Annotated[str, typer.Argument(help="Name of the data source; `stablenet data list` shows them.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the data source; `stablenet data list` shows them.", autocompletion=complete_source
+        ),
+    ],
     root: Annotated[
         Path | None,
         typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the source; it is only read."),

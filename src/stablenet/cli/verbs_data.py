@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_source, complete_split
 from stablenet.cli.data_output import prepare, print_notes
 from stablenet.cli.data_place import ColumnNames, ListFile, Place, Root, parse_sets
 from stablenet.cli.verbs_cache import clear_cache, print_cache
@@ -27,7 +28,9 @@ ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablene
 
 @app.command("list")
 def list_sources(
-    name: Annotated[str | None, typer.Argument(help="Show the details of this source.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show the details of this source.", autocompletion=complete_source)
+    ] = None,
     check: Annotated[
         Path | None,
         typer.Option(help="Compare a folder or archive with the source's layout; nothing is written or decoded."),
@@ -70,7 +73,7 @@ def _check_layout(name: str | None, root: Path) -> None:
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
+    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
     to: Annotated[Path, typer.Option(envvar="STABLENET_DATA", help="Folder to download into.")] = Path("data"),
 ) -> None:
     """Download a source's public files; an interrupted download is resumed."""
@@ -96,9 +99,13 @@ def download(
 
 @app.command()
 def split(
-    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
+    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
     split: Annotated[
-        str, typer.Argument(help="A split from `stablenet data list`; by default the one that fits the source.")
+        str,
+        typer.Argument(
+            help="A split from `stablenet data list`; by default the one that fits the source.",
+            autocompletion=complete_split,
+        ),
     ] = "",
     root: Root = None,
     column: ColumnNames = None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_backbone, complete_data, complete_split
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def diagnose(
         str,
         typer.Argument(
             help="A folder or zip of images (class/image or domain/class/image, also below train/, test/), a CSV file, "
-            "a named source, or a run."
+            "a named source, or a run.",
+            autocompletion=complete_data,
         ),
     ],
     target: Annotated[str, typer.Option("--target", "--label", help="CSV: the column to predict.")] = LABEL,
@@ -68,7 +70,10 @@ def diagnose(
     leave_out: LeaveOut = None,
     categorical: Categorical = None,
     missing: Missing = "mark",
-    split: Annotated[str, typer.Option(help="Named source: diagnose the training part of this split.")] = "",
+    split: Annotated[
+        str,
+        typer.Option(help="Named source: diagnose the training part of this split.", autocompletion=complete_split),
+    ] = "",
     old_split: Annotated[str, typer.Option("--setting", hidden=True, callback=_note_old_split)] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the split, such as ratio=0.9; repeatable.")
@@ -81,7 +86,10 @@ def diagnose(
         typer.Option(help="Folder of a named source or of a CSV's images; by default STABLENET_DATA."),
     ] = None,
     backbone: Annotated[
-        str, typer.Option(help="A network whose first stages give the features, such as resnet50.")
+        str,
+        typer.Option(
+            help="A network whose first stages give the features, such as resnet50.", autocompletion=complete_backbone
+        ),
     ] = "",
     pretrained: Annotated[str, typer.Option(help="Its weights: imagenet, or a .safetensors file.")] = "",
     limit: Annotated[int, typer.Option(min=100, help="Use at most this many images, drawn at random.")] = 10_000,

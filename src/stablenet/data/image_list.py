@@ -63,7 +63,7 @@ class ImageList:
     @property
     def given_parts(self) -> dict[str, int]:
         """Images of every part of a given split, empty where none is given."""
-        counts = self.rows[PART].value_counts() if PART in self.rows else {}
+        counts = self.rows[PART].value_counts().to_dict() if PART in self.rows else {}
         return {part: int(counts[part]) for part in ("train", "validation", "test") if part in counts}
 
     def describe(self) -> str:

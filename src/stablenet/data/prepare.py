@@ -43,7 +43,7 @@ class Prepared:
 
 def default_store_path(table: ImageList, size: int | None) -> Path:
     """The default path of a source's store: one folder per source, root and size."""
-    place = hashlib.sha256(str(table.root.resolve()).encode()).hexdigest()[:8]
+    place = hashlib.sha256(os.fsencode(table.root.resolve())).hexdigest()[:8]
     return cache_folder() / f"{table.name}-{size or 'native'}-{place}"
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -32,8 +33,10 @@ from stablenet.values import (
     Whole,
     check_fields,
     convert,
+    is_text,
     read_fields,
     require,
+    show,
 )
 
 HeadStart = Literal["default", "xavier-0.1"]
@@ -42,6 +45,7 @@ Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
 Averages = Literal["none", "swad"]
 _SIZED = ("paper-cnn",)  # networks that are built for images of one size
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a name that TOML takes without quotes
 HASH_DIGITS = 12  # of the hash in the name of a run folder
 
 
@@ -328,12 +332,34 @@ def read_toml(path: Path) -> Values:
         raise UserError(f"the config {path} is not TOML: {error}") from error
 
 
+def walk_values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every single value with the names that lead to it; empty tables are skipped."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from walk_values(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def format_config(config: RunConfig) -> str:
+    """The whole config as TOML, a line per setting by its name in `--set`; what is None is left out."""
+    values = ((names, value) for names, value in walk_values(config.plain()) if value is not None)
+    lines = (f"{'.'.join(map(_quote, names))} = {json.dumps(value, ensure_ascii=False)}" for names, value in values)
+    return "\n".join(lines) + "\n"
+
+
+def _quote(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
 def parse_setting(text: str) -> Values:
     """Parse `train.epochs=3` into nested values; the value is TOML, or else text."""
     key, equals, value = text.partition("=")
     names = key.strip().split(".")
+    if not is_text(text):
+        raise UserError(f"the setting {show(text)} is not valid UTF-8: write it as text")
     if not equals or not all(names):
-        raise UserError(f"the setting {text!r} is not of the form train.epochs=3")
+        raise UserError(f"the setting {show(text)} is not of the form train.epochs=3")
     try:
         parsed: Any = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):  # not TOML, or a very long number, or deeply nested lists

@@ -169,10 +169,6 @@ class RunFolder:
     def lock(self) -> Path:
         return self.path / ".lock"
 
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
     def model(self, which: str | int) -> Path:
         """which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1)."""
         return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")

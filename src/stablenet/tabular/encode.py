@@ -164,7 +164,7 @@ def _expand(owner: Any, table: Table, blocks: Sequence[ColumnBlock]) -> Array:
 
 def _mark_categories(block: ColumnBlock, column: pd.Series[Any], part: Array) -> None:
     """Write the one-hot columns of a category into its part (n, width) of the design."""
-    values = column.to_numpy(dtype=object, na_value=None)
+    values = np.array(column.astype(object).where(column.notna(), None), dtype=object)
     known = [value for value in values if value is not None]
     trained = list(block.categories or ())
     if known and trained and not {_is_text(value) for value in known} & {_is_text(value) for value in trained}:
