@@ -26,7 +26,7 @@ INTERRUPTED = 130  # the exit status shells expect after a signal
 _PIECE = 65536  # bytes per read from a pipe
 _IN, _OUT, _ERRORS = range(3)  # the standard streams
 _LAST = 1.0  # seconds to read what an ended child left in its pipe
-_news = threading.Condition()  # told whenever a child has answered or ended
+_news = threading.Condition()  # notified whenever a child has answered or ended
 
 Send = Callable[[Any], None]
 Perform = Callable[[Any, Send], Any]  # takes an order and a function to report progress; returns the answer

@@ -10,7 +10,7 @@ from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from tests.algorithms.cases import METHODS, method_config
-from tests.engine.test_train import StopAt
+from tests.engine.tiny import StopAt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STOPS = (3, 11)  # steps inside the first and the second epoch

@@ -14,8 +14,7 @@ from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError
 from tests.engine.test_stepping import replayed_steps
-from tests.engine.test_train import StopAt
-from tests.engine.tiny import STABLENET, tiny_config
+from tests.engine.tiny import STABLENET, StopAt, tiny_config
 
 pytestmark = pytest.mark.gpu
 
@@ -143,7 +142,7 @@ def test_dataset_solve(tmp_path):
 @pytest.mark.parametrize("method", [STABLENET, ("erm",)], ids=["batch", "whole steps"])
 def test_resume_goes_on(tmp_path, method):
     from stablenet.engine.interrupts import Interrupted
-    from tests.engine.test_train import StopAt
+    from tests.engine.tiny import StopAt
 
     whole = gpu_run(tmp_path / "whole", *method, *EXACT)
     config = tiny_config(*method, *EXACT)

@@ -11,8 +11,7 @@ from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.kept_weights import read_weights
 from stablenet.engine.run import load_run
 from stablenet.errors import UserError
-from tests.engine.test_train import StopAt
-from tests.engine.tiny import STABLENET, tiny_run
+from tests.engine.tiny import STABLENET, StopAt, tiny_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 METHODS = {

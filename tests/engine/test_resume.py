@@ -67,7 +67,7 @@ def test_killed_is_seen_as_killed(tmp_path):
 def test_half_written_files_do_no_harm(tmp_path):
     """A line and a file that a killed process left half written."""
     from stablenet.engine.interrupts import Interrupted
-    from tests.engine.test_train import StopAt
+    from tests.engine.tiny import StopAt
 
     whole = tiny_run(tmp_path / "whole")
     with pytest.raises(Interrupted):

@@ -24,8 +24,7 @@ from stablenet.models import build_network
 from stablenet.replay import HostSide
 from stablenet.weighting.kernels import triton_works
 from tests.algorithms.cases import METHODS, method_config
-from tests.engine.test_train import StopAt
-from tests.engine.tiny import tiny_run
+from tests.engine.tiny import StopAt, tiny_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BY_BATCH = ("stablenet-paper", "stablenet-published", *(["stablenet-batch"] if triton_works() else []))

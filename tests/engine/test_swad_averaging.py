@@ -14,8 +14,7 @@ from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run, load_chosen
 from stablenet.evaluation.selection import select_epoch
 from tests.engine.test_swad_window import find_window
-from tests.engine.test_train import StopAt, read
-from tests.engine.tiny import child_processes, tiny_config, tiny_run
+from tests.engine.tiny import StopAt, child_processes, read, tiny_config, tiny_run
 
 SWAD = ("train.averaging=swad", "train.swad.every=2", "train.swad.n_converge=2", "train.swad.n_tolerance=3")
 STEPS = 21

@@ -125,3 +125,22 @@ def child_processes():
 def train_and_die(folder, settings, step, delay):
     torch.set_num_threads(1)
     tiny_run(folder, *settings, watcher=KillAt(step, delay), resume=True, checkpoint_minutes=0)
+
+
+def read(folder, name="records.jsonl"):
+    return (folder / name).read_bytes()
+
+
+def epochs(run):
+    return [record for record in run.records if record["kind"] == "epoch"]
+
+
+class StopAt(Watcher):
+    """Asks for a stop, as Ctrl-C does, at a step."""
+
+    def __init__(self, step):
+        self._step = step
+
+    def step(self, step, epoch, totals):
+        if step == self._step:
+            signal.raise_signal(signal.SIGINT)

@@ -1,63 +1,17 @@
-"""Offsets: components and regressions against other libraries, cross-fitting, fading, the store of a whole set."""
+"""Offsets: what features predict of the labels, cross-fitting, fading, the store of a whole set."""
 
 import copy
 
 import pytest
 import torch
-from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from torch.nn import functional
 
 from stablenet.errors import UserError
 from stablenet.weighting import DatasetOffsets, solve_offsets
 from stablenet.weighting.components import leading_components
-from stablenet.weighting.logistic import FOLDS, RIDGES, cross_fit, deal_folds, fit_logistic, whole_regressors
-
-
-def mixed(n=200, m=8, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(n, m, generator=g, dtype=torch.float64) @ torch.randn(m, m, generator=g, dtype=torch.float64)
-
-
-@pytest.mark.parametrize("count", [1, 3, 8])
-def test_components_and_products_are_those_of_another_library(count):
-    z = mixed()
-    whitened = PCA(count).fit_transform(StandardScaler().fit_transform(z))
-    whitened = StandardScaler().fit_transform(whitened)
-    expected = StandardScaler().fit_transform(PolynomialFeatures(2, include_bias=False).fit_transform(whitened))
-    found, expected = leading_components(z, count), torch.tensor(expected)
-    sign = (found[:, :count] * expected[:, :count]).mean(0).sign()  # a component is known but for its sign
-    pairs = torch.triu_indices(count, count)
-    signs = torch.cat([sign, sign[pairs[0]] * sign[pairs[1]]])
-    torch.testing.assert_close(found * signs, expected, atol=1e-8, rtol=0)
-
-
-def test_more_features_than_samples_are_no_other_case():
-    wide = torch.cat([mixed(n=20, m=8), mixed(n=20, m=30, seed=1)], 1)
-    centred = (wide - wide.mean(0)) / wide.std(0, correction=0)
-    scores = centred @ torch.linalg.svd(centred).Vh[:3].T
-    found = leading_components(wide, 3)[:, :3]
-    alike = (found * scores / scores.std(0, correction=0)).mean(0).abs()
-    torch.testing.assert_close(alike, torch.ones(3, dtype=torch.float64))
-
-
-def test_what_does_not_vary_is_left_out():
-    z = mixed(m=3).float()
-    wide = torch.cat([z, z @ torch.randn(3, 4), torch.ones(200, 1)], 1)
-    found = leading_components(wide, 6)
-    assert found.shape == (200, 6 + 21)
-    assert torch.equal(found[:, 3:6], torch.zeros(200, 3))
-    assert found.isfinite().all()
-    assert torch.equal(leading_components(torch.ones(5, 2), 4), torch.zeros(5, 2 + 3))
-
-
-def told_by_features(n=400, seed=0, dtype=torch.float64):
-    """Features, and labels that they tell with some noise."""
-    g = torch.Generator().manual_seed(seed)
-    z = torch.randn(n, 6, generator=g, dtype=dtype)
-    scores = 2 * z @ torch.randn(6, 3, generator=g, dtype=dtype) + torch.randn(n, 3, generator=g, dtype=dtype)
-    return z, scores.argmax(1)
+from stablenet.weighting.logistic import FOLDS, RIDGES, cross_fit, deal_folds, whole_regressors
+from tests.weighting.test_logistic import predicted_by_features
 
 
 def missing_cell(seed=0):
@@ -80,20 +34,8 @@ def fit_network(x, y, offsets):
     return layer.detach()
 
 
-def test_the_regression_is_that_of_another_solver():
-    z, y = told_by_features()
-    shares = torch.zeros(2, 400, dtype=torch.float64)
-    shares[0], shares[1, :250] = 1 / 400, 1 / 250
-    slopes, levels = torch.zeros(2, 6, 3, dtype=torch.float64), torch.zeros(2, 1, 3, dtype=torch.float64)
-    fit_logistic(whole_regressors(z), y, shares, 0.01, slopes, levels)
-    for k, n in enumerate((400, 250)):
-        other = LogisticRegression(C=1 / (2 * 0.01 * n), tol=1e-10, max_iter=5000).fit(z[:n], y[:n])
-        expected = torch.tensor(other.predict_proba(z))
-        torch.testing.assert_close(torch.softmax(z @ slopes[k] + levels[k], 1), expected, atol=1e-4, rtol=0)
-
-
 def test_offsets_are_held_out_log_odds_times_the_root_of_what_they_explain():
-    z, y = told_by_features(dtype=torch.float32)
+    z, y = predicted_by_features(dtype=torch.float32)
     fold = deal_folds(y, seed=3)
     scaled = ((z - z.mean(0)) / z.std(0, correction=0)).double()
     best = None
@@ -114,18 +56,8 @@ def test_offsets_are_held_out_log_odds_times_the_root_of_what_they_explain():
     torch.testing.assert_close(offsets.values.double(), explained**0.5 * (best[1] - prior.log()), atol=0.02, rtol=0)
 
 
-def test_no_label_takes_part_in_its_own_offset(monkeypatch):
-    monkeypatch.setattr("stablenet.weighting.logistic.RIDGES", (0.01,))
-    z, y = told_by_features()
-    fold = deal_folds(y, seed=0)
-    changed = torch.where(fold == 2, (y + 1) % 3, y)
-    before, after = (cross_fit(whole_regressors(z), labels, 3, fold).predict(z, fold) for labels in (y, changed))
-    torch.testing.assert_close(before[fold == 2], after[fold == 2], atol=1e-3, rtol=0)
-    assert not torch.allclose(before[fold != 2], after[fold != 2], atol=0.1)
-
-
-def test_labels_that_features_do_not_tell_leave_the_loss_alone_bit_for_bit():
-    z, y = told_by_features(dtype=torch.float32)
+def test_labels_that_features_do_not_predict_leave_the_loss_alone_bit_for_bit():
+    z, y = predicted_by_features(dtype=torch.float32)
     shuffled = y[torch.randperm(400, generator=torch.Generator().manual_seed(5))]
     offsets = solve_offsets(z, shuffled)
     assert offsets.explained == 0.0
@@ -133,7 +65,7 @@ def test_labels_that_features_do_not_tell_leave_the_loss_alone_bit_for_bit():
 
 
 def test_offsets_of_components_are_whole_held_out_log_odds():
-    z, y = told_by_features(dtype=torch.float32)
+    z, y = predicted_by_features(dtype=torch.float32)
     few = leading_components(z, 2)
     assert few.shape == (400, 5)
     damped, whole = solve_offsets(few, y, seed=3), solve_offsets(z, y, components=2, seed=3)
@@ -174,8 +106,8 @@ def test_offsets_fade_where_nothing_would_be_left_to_learn(components):
     assert float(offsets.values.abs().max()) < 0.7  # odds of two to one at most
 
 
-def test_labels_that_components_do_not_tell_leave_every_offset_at_zero():
-    z, y = told_by_features(dtype=torch.float32)
+def test_labels_that_components_do_not_predict_leave_every_offset_at_zero():
+    z, y = predicted_by_features(dtype=torch.float32)
     shuffled = y[torch.randperm(400, generator=torch.Generator().manual_seed(5))]
     assert torch.equal(solve_offsets(z, shuffled, components=3).values, torch.zeros(400, 3))
 
@@ -191,18 +123,8 @@ def test_a_class_unseen_on_some_ground_is_not_held_to_be_impossible_there():
     assert abs(ours[1, 1] - ours[1, 0]) < 0.5 * abs(plain[1, 1] - plain[1, 0])
 
 
-def test_folds_spread_every_class():
-    y = torch.tensor([0] * 50 + [1] * 10 + [2] * 5)
-    fold = deal_folds(y, seed=1)
-    for label in range(3):
-        counts = torch.bincount(fold[y == label], minlength=FOLDS)
-        assert counts.max() - counts.min() <= 1
-    assert torch.equal(fold, deal_folds(y, seed=1))
-    assert not torch.equal(fold, deal_folds(y, seed=2))
-
-
 def test_classes_without_samples_and_constant_columns_do_no_harm():
-    z, y = told_by_features(dtype=torch.float32)
+    z, y = predicted_by_features(dtype=torch.float32)
     wide = torch.cat([z, torch.full((400, 1), 7.0)], 1)
     offsets = solve_offsets(wide, y, num_classes=5)
     assert torch.equal(offsets.values[:, 3:], torch.zeros(400, 2))
@@ -212,7 +134,7 @@ def test_classes_without_samples_and_constant_columns_do_no_harm():
 
 
 def test_the_store_gives_the_offsets_of_one_joint_solve():
-    z, y = told_by_features(dtype=torch.float32)
+    z, y = predicted_by_features(dtype=torch.float32)
     store = DatasetOffsets(450, 3, strength=0.5, storage=torch.float32)
     for index in torch.randperm(400).split(64):
         store.collect(index, z[index], y[index])
@@ -229,7 +151,7 @@ def test_the_store_gives_the_offsets_of_one_joint_solve():
 
 
 def test_weakened_offsets_stay_weak():
-    z, y = told_by_features(dtype=torch.float32)
+    z, y = predicted_by_features(dtype=torch.float32)
     store = DatasetOffsets(400, 3, strength=0.5, storage=torch.float32)
     store.collect(torch.arange(400), z, y)
     values = store.solve().values
@@ -245,7 +167,7 @@ def test_weakened_offsets_stay_weak():
 
 
 def test_the_store_knows_components():
-    z, y = told_by_features(dtype=torch.float32)
+    z, y = predicted_by_features(dtype=torch.float32)
     store = DatasetOffsets(400, 3, components=2, storage=torch.float32)
     store.collect(torch.arange(400), {"first": z[:, :2], "second": z[:, 2:]}, y)
     store.solve()
@@ -262,20 +184,20 @@ def test_a_state_from_before_offsets_could_be_weakened_loads():
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.uint8, torch.bool])
 def test_classes_of_any_integer_type(kind):
-    z, y = told_by_features(dtype=torch.float32)
+    z, y = predicted_by_features(dtype=torch.float32)
     y = y.clamp_max(1)
     assert torch.equal(solve_offsets(z, y.to(kind)).values, solve_offsets(z, y).values)
 
 
 def test_autocast_does_not_reach_the_solve():
-    z, y = told_by_features(dtype=torch.float32)
+    z, y = predicted_by_features(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast = solve_offsets(z, y).values
     assert torch.equal(cast, solve_offsets(z, y).values)
 
 
 def test_mistakes_are_answered():
-    z, y = told_by_features(n=20, dtype=torch.float32)
+    z, y = predicted_by_features(n=20, dtype=torch.float32)
     with pytest.raises(UserError, match=r"one integer class per sample, shape \(20,\), got torch.float32"):
         solve_offsets(z, y.float())
     with pytest.raises(UserError, match="below num_classes=2, got 0 to 2"):

@@ -1,10 +1,12 @@
-"""`context_use`: in standard errors, and on networks that use the context or do not."""
+"""The rules of `recommended`: whether to act, the plan for a network, the taps, and the use of the context."""
 
 import pytest
 import torch
 
+from stablenet.errors import UserError
 from stablenet.weighting import context_use, effective_sample_size, solve_dataset
-from stablenet.weighting.recommended import CLEAR
+from stablenet.weighting.evidence import Evidence
+from stablenet.weighting.recommended import CLEAR, TIED, choose_taps, decide, recommend
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,63 @@ def test_held_out_samples_tell_what_a_network_goes_by(by, low, high):
     right = ({"colour": colour, "other": 1 - colour, "object": shape}[by] == label).float()
     plain, weighted = right.mean(), (weights * right).sum() / weights.sum()
     assert low < context_use(float(plain), float(weighted), float(effective_sample_size(weights))) < high
+
+
+@pytest.mark.parametrize(
+    ("evidence", "act", "reason"),
+    [
+        (Evidence(contexts=TIED), True, "the named contexts predict 10% of the label's entropy"),
+        (Evidence(contexts=0.09), False, "the named contexts predict 9%"),
+        (Evidence(contexts=0.5, border=0.0, whole=0.9), True, "named contexts predict 50%"),  # what is named decides
+        (Evidence(), True, "nothing is known of these inputs but their labels"),
+        (Evidence(border=0.78, whole=1.0), True, "it is the surroundings"),
+        (Evidence(border=0.77, whole=1.0), False, "most of it is in the middle"),
+        (Evidence(border=0.069, whole=0.069), False, "too little to act on"),
+        (Evidence(border=0.07, whole=0.07), True, "it is the surroundings"),
+        (Evidence(border=0.24, whole=0.24, contexts=0.0), False, "not enough to contradict the contexts"),
+        (Evidence(border=0.25, whole=0.25, contexts=0.0), True, "it is the surroundings"),
+    ],
+)
+def test_whether_to_act_by_what_predicts_the_label(evidence, act, reason):
+    decision = decide(evidence)
+    assert decision.act is act
+    assert reason in decision.reason
+    known = {
+        "border_predicts": evidence.border,
+        "image_predicts": evidence.whole,
+        "contexts_predicts": evidence.contexts,
+    }
+    measured = {name: value for name, value in known.items() if value is not None}
+    assert decision.figures == {"acts": float(act), **measured, "decision": decision.reason}
+
+
+@pytest.mark.parametrize(
+    ("given", "strength", "offset", "components", "penalty"),
+    [
+        ({"pretrained": False}, 1.0, 0.5, 0, None),  # half the offsets beside whole weights
+        ({"pretrained": False, "strength": 0.0}, 0.0, 1.0, 0, None),
+        ({"pretrained": False, "strength": 0.5}, 0.5, 0.75, 0, None),
+        ({"pretrained": False, "first_tap": "last"}, 1.0, 0.0, 0, None),
+        ({"pretrained": False, "offset": 0.2}, 1.0, 0.2, 0, None),
+        ({"pretrained": True}, 0.0, 1.5, 4, 0.04),
+        ({"pretrained": True, "components": 0}, 0.0, 1.0, 0, 0.04),
+        ({"pretrained": True, "offset": 0.0}, 1.0, 0.0, 4, 0.04),  # weights take the place of offsets
+        ({"pretrained": True, "first_tap": "last"}, 1.0, 0.0, 4, 0.04),
+    ],
+)
+def test_the_plan_for_a_network(given, strength, offset, components, penalty):
+    plan = recommend(**given)
+    assert (plan.strength, plan.offset, plan.components, plan.penalty) == (strength, offset, components, penalty)
+    assert plan.overrides == ({} if penalty is None else {"penalty": penalty})
+
+
+def test_weights_grow_from_ones_over_a_sixth_of_the_epochs():
+    plan = recommend(pretrained=False)
+    assert [plan.strength_in(epoch, 30) for epoch in (0, 1, 4, 5, 29)] == pytest.approx([0, 0.2, 0.8, 1, 1])
+    assert recommend(pretrained=False, ramp=0.0, strength=0.7).strength_in(0, 30) == 0.7
+
+
+def test_taps_are_the_first_two_stages_or_a_sentence():
+    assert choose_taps({"stage1": 0, "stage2": 0, "stage3": 0}) == ("stage1", "stage2")
+    with pytest.raises(UserError, match=r"reads the first two stages, and this backbone names none"):
+        choose_taps({"stage1": 0})

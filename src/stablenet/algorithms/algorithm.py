@@ -158,7 +158,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     one_plain_pass: ClassVar[bool] = True
     # Whether a whole step is device work alone, with nothing that the host decides or counts, so that an epoch's steps
     # may be replayed as a CUDA graph; a module that counts is a `stablenet.replay.HostSide`. What changes between
-    # epochs, or in a `start_step` that tells something, is no matter. An instance may say it by its settings.
+    # epochs, or in a `start_step` that returns something, does not matter. An instance may decide it by its settings.
     replayable: bool = False
     # Whether work of the method's own may be replayed as CUDA graphs; the engine says so. No part of `Context`, which
     # is kept with exported models: it does not change what is computed.

@@ -19,7 +19,7 @@ ADVERSARY = 100.0  # weight of the critic's word beside the reconstruction's
 
 
 class WassersteinAutoencoder(nn.Module):
-    r"""values-400-20-400-values, and a critic 20-128-1 that tells codes from draws of N(0, I).
+    r"""values-400-20-400-values, and a critic 20-128-1 that distinguishes codes from draws of N(0, I).
 
     Coder: min Σ BCE(reconstruction, x) + 100·BCE(C(z̃) + log p(z̃), 1); critic: min BCE(C(z) + log p(z), 1) +
     BCE(C(z̃) + log p(z̃), 0), with codes z̃, draws z and the density p of N(0, I), the best critic's known part.

@@ -103,7 +103,7 @@ class JiGen(Algorithm[JiGenSettings]):
     one or two pixels then stays in place.
     """
 
-    title = "a second classifier tells how a picture's tiles were put"
+    title = "a second classifier predicts how a picture's tiles were shuffled"
     settings_type = JiGenSettings
     replayable = True
     orders: Tensor

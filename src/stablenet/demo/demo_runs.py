@@ -110,7 +110,7 @@ def make_order(config: RunConfig, runs: Path) -> RunOrder:
 
 
 def _pass_on(event: Event, report: Report) -> None:
-    """Tell of epochs; a run without a result ends the demo, which needs them all."""
+    """Report epochs; a run without a result ends the demo, which needs them all."""
     name = event.order.name
     if event.kind == "epoch":
         report(name, event.epoch)

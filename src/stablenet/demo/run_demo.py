@@ -92,7 +92,7 @@ class Demo:
 
 
 def run_demo(settings: DemoSettings, report: Report = lambda name, epoch: None) -> Demo:
-    """Runs that finished before are taken as they are; report is told a run's name and its epochs done."""
+    """Runs that finished before are reused; `report` is called with a run's name and the number of its epochs done."""
     start = time.monotonic()
     try:
         settings.output.mkdir(parents=True, exist_ok=True)

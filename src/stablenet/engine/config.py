@@ -188,7 +188,7 @@ class RunConfig:
 
     @property
     def network_parameters(self) -> dict[str, Any]:
-        """model.parameters; a network that is built for one size of images is told theirs."""
+        """model.parameters; with the image size, for a network that is built for one."""
         sized = self.model.name in _SIZED
         return {"image_size": self.data.image_size, **self.model.parameters} if sized else self.model.parameters
 

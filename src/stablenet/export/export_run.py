@@ -93,7 +93,7 @@ def _find_validation(run: Run, epoch: int) -> dict[str, Any] | None:
 
 
 def _find_evaluations(run: Run, choice: Choice) -> list[dict[str, Any]]:
-    """The latest evaluation of every part under this rule; the oracle's are never told on a card."""
+    """The latest evaluation of every part under this rule; the oracle's are never shown on a card."""
     latest = {line["part"]: line for line in read_lines(run.path / RECORDS) if line["rule"] == choice.rule.name}
     return list(latest.values())
 

@@ -73,7 +73,7 @@ class PackagedModel(nn.Module):
 def describe_model(run: Run, network: Network) -> dict[str, Any]:
     """Everything that is needed to build the network again and to feed it: plain values."""
     data, model = run.config.data, run.config.model
-    assert isinstance(run.transform, Resize), "the card tells how images are resized"
+    assert isinstance(run.transform, Resize), "the card says how images are resized"
     return {
         "backbone": model.name,
         "parameters": run.config.network_parameters,

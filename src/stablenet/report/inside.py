@@ -116,7 +116,7 @@ SHEETS = (".html", ".png")
 
 @dataclass(frozen=True)
 class UsedTable:
-    """table: of `Run.weights`.   dependence: before and after the weighting, by the run's records, where they tell."""
+    """table: of `Run.weights`.   dependence: before and after the weighting, from the run's records, if they have them."""
 
     classes: tuple[str, ...]
     table: pd.DataFrame
@@ -143,7 +143,7 @@ class UsedTable:
 
 
 def read_used(run: Run) -> UsedTable:
-    """What a run kept; a run without it is told."""
+    """The weights that a run kept; an error if it has none."""
     return UsedTable(run.classes, run.weights(), read_dependence(run.records))
 
 

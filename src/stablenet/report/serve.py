@@ -65,7 +65,7 @@ class Watch:
         return self._served[1]
 
     def run(self) -> None:
-        """Until `stop`, or Ctrl-C. The first page must succeed; later a failure is told and the old page stays."""
+        """Until `stop`, or Ctrl-C. The first page must succeed; a later failure is reported and the old page stays."""
         try:
             self.refresh()
             self._thread.start()
@@ -133,7 +133,7 @@ def _bind(port: int, watch: Watch) -> ThreadingHTTPServer:
                 self.wfile.write(content)
 
         def log_message(self, *args: object) -> None:
-            """The terminal tells of pages, not of requests."""
+            """The terminal shows pages made, not requests."""
 
     try:
         return ThreadingHTTPServer((HOST, port), Handler)

@@ -73,7 +73,7 @@ def choose_budget(memory: str | None, device: torch.device) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that could be allocated on the device now; where the system does not tell, twice the largest default."""
+    """Bytes that could be allocated on the device now; where the system does not say, twice the largest default."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -53,7 +53,7 @@ class Memory(nn.Module, ABC):
         for name in STATE:
             setattr(self, name, torch.empty(0, device=self.features.device))
         self.label_width: int | None = None  # columns of averaged labels; None where labels are kept as they are
-        self.rows = self._settings.memory_rows or 0  # of one group; 0 until the first batch tells
+        self.rows = self._settings.memory_rows or 0  # of one group; 0 until the first batch
         self.filled = 0  # rows that hold something
         self.stored = 0  # batches taken in; a queue counts rows
 

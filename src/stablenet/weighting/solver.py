@@ -200,7 +200,7 @@ class Kept(NamedTuple):
 
 
 class Keeper:
-    """Holds the iterate that will be returned and what is told about the solve."""
+    """Holds the iterate that will be returned and the diagnostics of the solve."""
 
     def __init__(
         self,

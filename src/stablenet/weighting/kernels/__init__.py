@@ -23,7 +23,7 @@ MOST_ROWS = 2048
 
 
 def choose_path(num_rows: int, device: torch.device, settings: WeightingSettings) -> Path:
-    """How a problem of that many rows is solved: fused wherever that is possible, unless told otherwise."""
+    """How a problem of that many rows is solved: fused wherever that is possible, unless `method` says otherwise."""
     reason = why_not_fused(num_rows, device, settings)
     if settings.method == "fused" and reason:
         raise UserError(f"method='fused' is not possible here: {reason}; use method='auto'")
