@@ -17,7 +17,8 @@ from stablenet.data.sources import SOURCES
 from stablenet.engine import run_data, state
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.run import find_best, group_rank, load_run, pseudo_group_rank, validation_rank
+from stablenet.engine.ranking import find_best, group_rank, pseudo_group_rank, validation_rank
+from stablenet.engine.run import load_run
 from stablenet.engine.stepping import EngineStepper
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run, load_chosen
