@@ -8,7 +8,7 @@ import torch
 from stablenet.data.sources import read_source
 from stablenet.data.splits import split_table
 from stablenet.engine.checkpoint import save_tensors
-from stablenet.engine.config import read_config
+from stablenet.engine.config import hash_values, read_config
 from stablenet.engine.run import RunFolder, load_run
 from stablenet.models import build_network
 
@@ -27,10 +27,10 @@ def run(tmp_path, manifest):
     folder.path.mkdir()
     manifest.save(folder.manifest)
     config = read_config({"data": {"mean": [0.5] * 3, "std": [0.5] * 3}})
-    folder.config.write_text(json.dumps({"config": config.plain(), "hash": "abc", "hashed": {}}))
+    folder.config.write_text(json.dumps({"config": config.plain(), "hash": hash_values({}), "hashed": {}}))
     validation = {1: 0.2, BEST_EPOCH: 0.8, LAST_EPOCH: 0.5}
     records = [
-        {"kind": "epoch", "epoch": number, "validation": made_figures(accuracy)}
+        {"kind": "epoch", "epoch": number, "step": 10 * number, "validation": made_figures(accuracy)}
         for number, accuracy in validation.items()
     ]
     folder.records.write_text("".join(json.dumps(record) + "\n" for record in records))

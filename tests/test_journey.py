@@ -73,7 +73,7 @@ def stablenet(place, tree):
 
 TRAIN = [
     *("train", "--folder", "run", "--root", "images", "--device", "cpu", "--checkpoint-minutes", "0"),
-    *("--set", "data.source=folder", "--set", "data.setting=classic", "--set", f"data.parameters.target={TARGET}"),
+    *("--set", "data.source=folder", "--set", "data.split=classic", "--set", f"data.parameters.target={TARGET}"),
     *("--set", f"data.image_size={SIDE}", "--set", f"model.parameters.image_size={SIDE}"),
     *("--set", "train.batch_size=16", "--set", "train.epochs=6", "--set", "train.milestones=[]"),
     *("--method", "stablenet"),

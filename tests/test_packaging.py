@@ -80,7 +80,7 @@ def call(*words):
 quick = [word for text in QUICK for word in ("--set", text)]
 print(call("train", "--recipe", "embedded-dr0.9", "--method", "stablenet", "--folder", "run", *quick))
 print(call("evaluate", "run"))
-print(call("diagnose", "embedded", "--setting", "adversarial", "--set", "ratio=0.9", "--limit", "100"))
+print(call("diagnose", "embedded", "--split", "adversarial", "--set", "ratio=0.9", "--limit", "100"))
 print(call("saliency", "run"))
 Path("data.csv").write_text("a,b,c\\n" + "1,2,5\\n2,3,4\\n1,3,5\\n2,2,7\\n" * 10)
 print(call("table", "fit", "data.csv", "--target", "a"))
@@ -151,7 +151,7 @@ def test_help_imports_neither_torch_nor_anything_else_that_takes_long():
     assert int(verbs) > 20
     assert "typer" in imported.split()
     assert not HEAVY & set(imported.split())
-    assert set(own.split()) == {"stablenet._version", "stablenet.errors"}
+    assert set(own.split()) == {"stablenet._version", "stablenet.errors", "stablenet.imports"}
 
 
 def stablenet(*arguments, **environment):
@@ -178,7 +178,8 @@ def test_shells_complete_verbs(shell):
 def test_extras_and_bounds_agree():
     extras = PROJECT["optional-dependencies"]
     assert {"cluster", "onnx", "dev", "integrations"} <= extras.keys()
-    wanted = {name for extra, names in extras.items() if extra != "dev" for name in names}
+    replaced = {"wandb", "mlflow"}  # by what tests/engine/test_loggers.py puts in their places
+    wanted = {name for extra, names in extras.items() if extra not in {"dev", *replaced} for name in names}
     missing = {name for name in wanted if name not in extras["dev"]} - set(extras.get("docs", ()))
     assert not missing, "the tests need every extra"
 

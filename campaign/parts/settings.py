@@ -18,7 +18,7 @@ from campaign.trial import Ending, Trial
 from campaign.workshop import tiny
 from stablenet.algorithms import ALGORITHMS
 from stablenet.data.augment import AugmentSettings
-from stablenet.data.splits import SETTINGS
+from stablenet.data.splits import SPLITS
 from stablenet.engine.config import RunConfig
 from stablenet.values import field_types
 from stablenet.weighting import WeightingSettings
@@ -38,7 +38,7 @@ def make(rng: Random, workshop: Path, folder: Path) -> Trial:
             "--set",
             'data.source="folder"',
             "--set",
-            'data.setting="classic"',
+            'data.split="classic"',
         ]
     words += [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
     words = [word.replace("\0", "") for word in words]
@@ -53,7 +53,7 @@ def list_settings(method: str) -> tuple[str, ...]:
     if method == "stablenet":
         names += [f"method.parameters.overrides.{field.name}" for field in fields(WeightingSettings)] * 2
     names += [f"data.augmentation.{field.name}" for field in fields(AugmentSettings)]
-    parameters = {field.name for name in SETTINGS for field in fields(SETTINGS[name].parameters)}
+    parameters = {field.name for name in SPLITS for field in fields(SPLITS[name].parameters)}
     return (*names, *(f"data.parameters.{name}" for name in sorted(parameters)))
 
 

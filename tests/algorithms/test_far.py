@@ -220,8 +220,10 @@ def test_it_says_that_it_is_an_approximation():
 
 def test_backbones_it_cannot_work_on_are_refused():
     context = Context(num_classes=3, num_domains=2, num_samples=8, epochs=1, seed=0, training_domains=(0, 1))
+    own = build_network("mobilenet_v2", 3)
+    own.stages.clear()  # as a backbone of one's own
     with pytest.raises(UserError, match="this one names none"):
-        build_algorithm("far", {}, build_network("mobilenet_v2", 3), context)
+        build_algorithm("far", {}, own, context)
     dense = build_algorithm("far", {}, build_network("densenet121", 3), context)
     with pytest.raises(UserError, match="FAR expected maps of"):
         dense.loss(make_batch())

@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 from stablenet.bench.executors import Event, tell_outcome
 from stablenet.bench.worker import RunOutcome, perform
 from stablenet.cli import verbs_bench as verb
-from stablenet.cli.bench_output import EventPrinter, format_time
+from stablenet.cli.bench_output import EventPrinter
 from stablenet.cli.main import app
 from stablenet.errors import UserError
+from stablenet.long_work import format_time
 
 
 class HereExecutor:
@@ -35,7 +36,7 @@ def here(monkeypatch):
 
 
 def call(*words, code=0):
-    result = CliRunner().invoke(app, ["bench", *map(str, words)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["--trust", "bench", *map(str, words)], env={"COLUMNS": "200"})
     if isinstance(result.exception, UserError):
         raise result.exception
     assert result.exit_code == code, result.output

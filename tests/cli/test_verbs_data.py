@@ -140,11 +140,11 @@ def test_check_fails_on_a_broken_promise(tree: Path) -> None:
 
 def test_check_says_what_it_cannot_know_of_ones_own_split(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("split", "folder", "classic", "--root", str(tree), "--target", "west", "--out", "m.tsv")
-    own = replace(Manifest.load(Path("m.tsv")), setting="mine", parameters={})
+    own = replace(Manifest.load(Path("m.tsv")), split="mine", parameters={})
     own.save(Path("own.tsv"))
     told = run("check", "own.tsv", "--root", str(tree))
     assert "unknown" in told
-    assert "the setting's own rules" in told
+    assert "the split's own rules" in told
     assert "not checked: mine is not one of classic" in told
     leaked = own.part("test").head(1).assign(part="train")
     replace(own, rows=pd.concat([own.rows, leaked])).save(Path("leaked.tsv"))
@@ -193,7 +193,7 @@ def test_mistakes_are_one_sentence(tree: Path) -> None:
         run("split", "folder", "classic", "--root", str(tree), "--target", "west", "--target", "north")
     with pytest.raises(UserError, match="'west' is not of the form dog=sketch"):
         run("split", "folder", "flexible", "--root", str(tree), "--target", "west")
-    with pytest.raises(UserError, match="the setting classic has no parameter train_size"):
+    with pytest.raises(UserError, match="the split classic has no parameter train_size"):
         run("split", "folder", "classic", "--root", str(tree), "--target", "west", "--train-size", "5")
     with pytest.raises(UserError, match="unknown data source 'x'"):
         run("download", "x")
@@ -201,7 +201,7 @@ def test_mistakes_are_one_sentence(tree: Path) -> None:
         [sys.executable, "-m", "stablenet", "data", "check", "none.tsv"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: cannot read the manifest none.tsv")
+    assert done.stderr.startswith("error: none.tsv does not exist")
     assert "Traceback" not in done.stderr
 
 

@@ -25,7 +25,7 @@ def table(tmp_path):
 def test_embedded_data_get_a_verdict_and_a_page(tmp_path):
     page = tmp_path / "deep" / "page.html"
     where = ("-o", page, "--csv", tmp_path / "e.csv")
-    result = run("embedded", "--setting", "adversarial", "--set", "ratio=0.9", "--limit", 400, *where)
+    result = run("embedded", "--split", "adversarial", "--set", "ratio=0.9", "--limit", 400, *where)
     assert result.exit_code == 0, result.output
     assert "likely to help" in result.output
     assert "400 of" in result.output
@@ -60,7 +60,7 @@ def test_a_list_of_another_kind_is_refused_before_anything_is_read(table, tmp_pa
     ("arguments", "match"),
     [
         (("nowhere",), "does not exist"),
-        (("nowhere", "--setting", "classic"), "not a named source"),
+        (("nowhere", "--split", "classic"), "not a named source"),
         (("embedded", "--context", "domain"), "leave --context out"),
     ],
 )

@@ -77,7 +77,7 @@ def first(manifest: Manifest, part: str, number: int = 1) -> pd.Series:
 
 
 @pytest.mark.parametrize(
-    ("setting", "parameters"),
+    ("split", "parameters"),
     [
         ("classic", {"target": "photo"}),
         ("unbalanced", {"target": "photo"}),
@@ -89,8 +89,8 @@ def first(manifest: Manifest, part: str, number: int = 1) -> pd.Series:
         ("unbalanced+flexible", {"published": False, "ratio": "6:1", "allow_shortfall": True}),
     ],
 )
-def test_every_setting_keeps_its_promises(pacs: ImageList, setting: str, parameters: dict[str, object]) -> None:
-    manifest = split_table(pacs, setting, 3, **parameters)
+def test_every_split_keeps_its_promises(pacs: ImageList, split: str, parameters: dict[str, object]) -> None:
+    manifest = split_table(pacs, split, 3, **parameters)
     assert failing(manifest, pacs) == set()
 
 
@@ -198,9 +198,9 @@ def test_an_empty_part_is_found(pacs: ImageList) -> None:
 
 
 def test_a_setting_of_ones_own_is_held_to_what_every_split_promises(pacs: ImageList) -> None:
-    manifest = replace(split_table(pacs, "classic", 0, target="photo"), setting="other", parameters={"mine": 1})
+    manifest = replace(split_table(pacs, "classic", 0, target="photo"), split="other", parameters={"mine": 1})
     findings = {finding.name: finding for finding in check_manifest(manifest, pacs)}
-    rules = findings.pop("the setting's own rules")
+    rules = findings.pop("the split's own rules")
     assert rules.holds is None
     assert "other is not one of classic" in rules.detail
     assert all(finding.holds is True for finding in findings.values())
@@ -208,7 +208,7 @@ def test_a_setting_of_ones_own_is_held_to_what_every_split_promises(pacs: ImageL
     assert set(findings) == general | {"the source has these images"}
     leaked = manifest.part("test").head(1).assign(part="train", label=7)
     wrong = failing(replace(manifest, rows=pd.concat([manifest.rows, leaked])))
-    assert wrong == {"no image in two parts", "no image twice", "labels and domains known", "the setting's own rules"}
+    assert wrong == {"no image in two parts", "no image twice", "labels and domains known", "the split's own rules"}
 
 
 def test_dominant_share_by_hand() -> None:

@@ -26,7 +26,7 @@ def make(**changes: object) -> Manifest:
     )
     fields = {
         "source": "s",
-        "setting": "classic",
+        "split": "classic",
         "parameters": {"b": [1, None], "a": 0.1},
         "seed": 3,
         "classes": ("A", "B"),
@@ -58,7 +58,7 @@ def test_hash_ignores_row_order_and_notes_and_nothing_else() -> None:
     other_rows = manifest.rows.assign(part=["train"] * 6)
     changes: list[dict[str, object]] = [
         {"source": "t"},
-        {"setting": "flexible"},
+        {"split": "flexible"},
         {"parameters": {}},
         {"seed": 4},
         {"classes": ("A", "C")},

@@ -90,6 +90,6 @@ def test_output_and_page_say_where_the_weights_come_from(weighed, plain, tmp_pat
 
 
 def test_a_run_has_its_own_split(weighed):
-    result = diagnose(weighed.path, "--setting", "adversarial")
+    result = diagnose(weighed.path, "--split", "adversarial")
     assert isinstance(result.exception, UserError)
     assert "own split" in str(result.exception)

@@ -29,8 +29,9 @@ def check_command(command: str) -> None:
 def check_stablenet(words: list[str]) -> None:
     """Verbs, then options; a value after an option, and arguments, may be anything."""
     command = _commands()
+    words = words[1:] if words[:1] == ["--trust"] else words
     while hasattr(command, "commands"):
-        if not words or words[0].startswith("-"):
+        if not words or words[0].startswith(("-", "…")):
             break
         if words[0] not in command.commands:
             raise UnknownCommand(f"stablenet has no verb {words[0]!r}")

@@ -57,9 +57,9 @@ def registries():
     """Pages register parts of their own; afterwards the registries and modules are as before."""
     from stablenet.algorithms import ALGORITHMS
     from stablenet.data.sources import SOURCES
-    from stablenet.data.splits import SETTINGS
+    from stablenet.data.splits import SPLITS
 
-    before = [(registry, dict(registry._parts)) for registry in (ALGORITHMS, SETTINGS, SOURCES)]
+    before = [(registry, dict(registry._parts)) for registry in (ALGORITHMS, SPLITS, SOURCES)]
     modules = set(sys.modules)
     yield
     for registry, parts in before:

@@ -4,8 +4,7 @@ import pytest
 
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources import SOURCES, read_source
-from stablenet.data.splits import SETTINGS as DATA_SETTINGS
-from stablenet.data.splits import split_table
+from stablenet.data.splits import SPLITS, split_table
 from stablenet.engine.config import assemble_config, compare, list_recipes, merge, parse_setting
 from stablenet.engine.identity import Contents, identify
 from stablenet.engine.run import describe_config
@@ -79,8 +78,8 @@ def test_every_recipe_is_a_config_of_known_parts():
         config = assemble_config(name)
         assert config.label == name
         assert config.data.source in list(SOURCES)
-        setting = DATA_SETTINGS[config.data.setting]
-        setting.parameters(**config.data.parameters)  # the setting accepts them
+        split = SPLITS[config.data.split]
+        split.parameters(**config.data.parameters)  # the split accepts them
         assert recipes[name].notes
     assert len({identify(assemble_config(name), Contents()).hash for name in recipes}) == len(recipes)
 

@@ -31,7 +31,7 @@ def test_a_run_takes_a_store_its_user_made_with_skip_bad(tmp_path: Path, monkeyp
     manifest = split_table(table, "classic", 0, target="t", validation=0.0)
 
     def open_training() -> int:
-        config = DataConfig(source="folder", setting="classic", store_size=16)
+        config = DataConfig(source="folder", split="classic", store_size=16)
         return len(RunData(config, manifest, tmp_path / "images").open_part("train"))
 
     with pytest.raises(UserError, match=r"p/a/1\.png: not an image") as caught:

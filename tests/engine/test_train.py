@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
-from stablenet.algorithms.stablenet import BatchByBatchSettings, read_settings
+from stablenet.algorithms.stablenet import read_settings
+from stablenet.algorithms.strategy import BatchByBatchSettings
 from stablenet.data.loader import Batch, Loader
 from stablenet.data.sources import SOURCES
 from stablenet.engine import run_data, state
@@ -25,7 +26,7 @@ from stablenet.evaluation.evaluate import evaluate_run, load_chosen
 from stablenet.evaluation.selection import select_epoch
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
-from stablenet.weighting import solve_dataset, solve_offsets
+from stablenet.weighting import shelf, solve_dataset, solve_offsets
 from stablenet.weighting.logistic import cross_fit
 from stablenet.weighting.recommended import PRETRAINED_PENALTY
 from tests.engine.tiny import STABLENET, begin_again, tiny_config, tiny_run
@@ -599,15 +600,26 @@ def test_a_split_without_validation_is_not_weighed(tmp_path):
     [
         ("every=-1", "every must be 0"),
         ("ramp=1.5", "ramp must be between 0 and 1"),
-        ("collect=epoch", "every must be 1 or more with collect='epoch'"),
         ("strength=1.5", "strength must be between 0 and 1"),
         ("offset=-0.5", "offset must be 0 or more"),
         ("components=-1", "components must be 0 or more"),
+        ("features=hots", "features must be 'device', 'host' or a folder with its path"),
     ],
 )
 def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
     with pytest.raises(UserError, match=message):
         tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
+
+
+@pytest.mark.parametrize("place", ["host", "folder/features"])
+def test_features_kept_elsewhere_give_the_same_run(tmp_path, monkeypatch, place):
+    place = str(tmp_path / place) if "/" in place else place
+    one = tiny_run(tmp_path / "one", "stablenet", "train.epochs=1")
+    made, reserve = [], shelf.reserve
+    monkeypatch.setattr(shelf, "reserve", lambda *given: made.append(given[3]) or reserve(*given))
+    two = tiny_run(tmp_path / "two", "stablenet", "train.epochs=1", f"method.parameters.features={place}")
+    assert [str(each) for each in made] == [place] * 2  # of the training and the validation samples
+    assert one.records[1:] == two.records[1:]
 
 
 def test_components_of_offsets_that_are_off_are_refused(tmp_path):

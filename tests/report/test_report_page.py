@@ -50,7 +50,7 @@ TIED = {("erm", "a"): {0: 50.0, 1: 60.0}, ("ours", "a"): {0: 60.0, 1: 51.0}}
 def test_one_table_states_its_gain_in_points_with_its_interval():
     head, rest = headline(make(WON))
     assert head == "StableNet gains 10.0 points over Plain (95 % interval +7.5 to +12.5, 3 seeds)"
-    assert rest.startswith("Of 1 single setting: ahead in 1, behind in 0, no clear difference in 0.")
+    assert rest.startswith("Of 1 single split: ahead in 1, behind in 0, no clear difference in 0.")
 
 
 def test_a_loss_is_stated_like_a_gain():
@@ -75,11 +75,11 @@ def test_only_paired_seeds_stand_beside_a_paired_gain():
 
 
 def test_means_over_settings_are_counted_like_settings():
-    """A mean may be behind where no single setting is, and must not go unsaid."""
+    """A mean may be behind where no single split is, and must not go unsaid."""
     behind = {("erm", "mean"): {0: 60.0, 1: 61.0, 2: 65.0}, ("ours", "mean"): {0: 50.0, 1: 52.0, 2: 54.0}}
     _, rest = headline(make(WON | behind))
-    assert "Of 1 single setting: ahead in 1, behind in 0, no clear difference in 0." in rest
-    assert "Of 1 mean over settings: ahead in 0, behind in 1, no clear difference in 0." in rest
+    assert "Of 1 single split: ahead in 1, behind in 0, no clear difference in 0." in rest
+    assert "Of 1 mean over splits: ahead in 0, behind in 1, no clear difference in 0." in rest
 
 
 def test_several_tables_are_counted_and_losses_named():
@@ -92,10 +92,10 @@ def test_several_tables_are_counted_and_losses_named():
 def test_the_mean_is_the_tables_own_or_else_of_the_whole_settings():
     both = {(row, column): seeds for (row, _), seeds in WON.items() for column in ("a", "b")}
     own = find_gain(make(both | {(row, "mean"): seeds for (row, _), seeds in WON.items()}))
-    assert (own.setting, [column.id for column in own.columns]) == ("mean of 2 settings", ["a", "b"])
-    assert find_gain(make(both)).setting == "mean of 2 settings"
+    assert (own.split, [column.id for column in own.columns]) == ("mean of 2 splits", ["a", "b"])
+    assert find_gain(make(both)).split == "mean of 2 splits"
     parts = [TableColumn(id="a", title="All", recipe="x"), TableColumn(id="b", recipe="x", domain="sea")]
-    assert find_gain(make(both, columns=parts)).setting == "All"
+    assert find_gain(make(both, columns=parts)).split == "All"
 
 
 def test_the_row_with_most_to_compare_counts_whatever_came_out():

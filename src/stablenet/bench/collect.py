@@ -17,6 +17,7 @@ from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.results import BenchResult, LeftOut, ResultCell, RunRef, SeedValue, State, compare_seeds, tally
 from stablenet.engine.config import RunConfig, read_config
 from stablenet.engine.identity import identify, recall_contents, recall_identity, recall_version
+from stablenet.engine.ranking import find_best
 from stablenet.engine.run import FINISHED, Decided, RunFolder, find_decision
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
@@ -29,6 +30,7 @@ NOT_EVALUATED = "not evaluated"  # fully trained, but not evaluated on the targe
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
     """figures: target metrics under the given rule, None before the evaluation.   epoch: of the chosen model.
+    validation: source metrics of the epoch that is best by them, None without a held-out part.
     series: of the config that does today what this run did.   preset: version of the method's defaults it was begun
     with, "" if there is one only.   namesake: series of today's run of the same config.   decided: before training.
     done: epochs trained so far.   version, device: of the last session; "" if unknown.
@@ -43,6 +45,7 @@ class FoundRun:
     done: int
     epoch: int | None
     figures: Mapping[str, Any] | None
+    validation: Mapping[str, Any] | None
     version: str
     device: str
     preset: str = ""
@@ -109,6 +112,7 @@ def read_run(path: Path, rule: str = DEFAULT_RULE) -> FoundRun:
         done=status["epoch"],
         epoch=evaluation["epoch"] if evaluation else None,
         figures=evaluation["figures"] if evaluation else None,
+        validation=(find_best(records) or {}).get("validation"),
         version=session.get("stablenet", ""),
         device=session.get("device", ""),
         preset=recall_version(config, described["hashed"]),

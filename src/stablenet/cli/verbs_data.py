@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_source, complete_split
 from stablenet.cli.data_output import prepare, print_notes
+from stablenet.cli.data_place import ColumnNames, ListFile, Place, Root, parse_sets
+from stablenet.cli.verbs_cache import clear_cache, print_cache
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,30 +21,29 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Download, split, check and show data sets.", no_args_is_help=True)
 app.command()(prepare)
+app.command("clear-cache")(clear_cache)
 
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        "--root",
-        help="Folder or archive of the source, or the folder that contains it; published data sets are also looked up "
-        "in STABLENET_DATA.",
-    ),
-]
 ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablenet data split`.")]
 
 
 @app.command("list")
 def list_sources(
-    name: Annotated[str | None, typer.Argument(help="Show the details of this source.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show the details of this source.", autocompletion=complete_source)
+    ] = None,
     check: Annotated[
         Path | None,
         typer.Option(help="Compare a folder or archive with the source's layout; nothing is written or decoded."),
     ] = None,
+    cache: Annotated[bool, typer.Option("--cache", help="Show what is kept for other runs, and its size.")] = False,
 ) -> None:
-    """List the data sources and settings, show the details of one source, or check a copy of it."""
+    """List the data sources and splits, show the details of one source, or check a copy of it."""
     from stablenet.cli.console import Console
-    from stablenet.cli.data_output import tabulate_settings, tabulate_source, tabulate_sources
+    from stablenet.cli.data_output import tabulate_source, tabulate_sources, tabulate_splits
 
+    if cache:
+        print_cache()
+        return
     console = Console()
     if check is not None:
         _check_layout(name, check)
@@ -51,7 +52,7 @@ def list_sources(
         console.print(tabulate_source(name))
         return
     console.print(tabulate_sources())
-    console.print(tabulate_settings())
+    console.print(tabulate_splits())
 
 
 def _check_layout(name: str | None, root: Path) -> None:
@@ -72,7 +73,7 @@ def _check_layout(name: str | None, root: Path) -> None:
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
+    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
     to: Annotated[Path, typer.Option(envvar="STABLENET_DATA", help="Folder to download into.")] = Path("data"),
 ) -> None:
     """Download a source's public files; an interrupted download is resumed."""
@@ -98,9 +99,17 @@ def download(
 
 @app.command()
 def split(
-    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
-    setting: Annotated[str, typer.Argument(help="A setting from `stablenet data list`.")],
+    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
+    split: Annotated[
+        str,
+        typer.Argument(
+            help="A split from `stablenet data list`; by default the one that fits the source.",
+            autocompletion=complete_split,
+        ),
+    ] = "",
     root: Root = None,
+    column: ColumnNames = None,
+    image_list: ListFile = None,
     out: Annotated[
         Path | None, typer.Option(help="Manifest to write; by default splits/<name>.tsv, named after the split.")
     ] = None,
@@ -129,14 +138,14 @@ def split(
     test_size: Annotated[int | None, typer.Option(help="Adversarial, correlated: number of test images.")] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", help='Any other parameter of the setting: --set \'contexts=["street", "forest"]\'.'),
+        typer.Option("--set", help='Any other parameter of the split: --set \'contexts=["street", "forest"]\'.'),
     ] = None,
 ) -> None:
-    """Split a source by a setting and write the manifest."""
+    """Divide a source into training, validation and test, and write the manifest."""
     given = {
-        "target": _parse_domains("target", target, setting),
-        "dominant": _parse_domains("dominant", dominant, setting),
-        "ratio": _parse_ratio(ratio, setting),
+        "target": _parse_domains("target", target, split),
+        "dominant": _parse_domains("dominant", dominant, split),
+        "ratio": _parse_ratio(ratio, split),
         "validation": validation,
         "published": published,
         "allow_shortfall": allow_shortfall,
@@ -148,56 +157,57 @@ def split(
         "test_size": test_size,
     }
     parameters = {name: value for name, value in given.items() if value is not None}
-    _split(source, setting, root, out, seed, parameters | _parse_sets(sets or []))
+    table = Place(root, column, image_list).read(source)
+    _split(table, split, out, seed, parameters | parse_sets(sets or []))
 
 
-def _split(source: str, setting: str, root: Path | None, out: Path | None, seed: int, given: dict[str, Any]) -> None:
-    from stablenet.data.sources import read_source
+def _split(table: AnyImageList, split: str, out: Path | None, seed: int, given: dict[str, Any]) -> None:
     from stablenet.data.splits import split_table
 
-    table = read_source(source, root or _default_root(source))
-    manifest = split_table(table, setting, seed, **given)
+    manifest = split_table(table, split, seed, **given)
     path = out or Path("splits") / _name(manifest)
     _refuse_source_folder(path, table)
     _warn_of_duplicates(table)
     manifest.save(path)
     for note in manifest.notes:
         typer.secho(f"note: {note}", fg=typer.colors.YELLOW, err=True)
-    sizes = ", ".join(f"{part} {size:,}" for part, size in manifest.rows["part"].value_counts(sort=False).items())
-    typer.echo(f"{path}: {sizes}; hash {manifest.hash[:16]}")
+    typer.echo(f"{path}: {manifest.describe()}; hash {manifest.hash[:16]}")
 
 
 @app.command()
 def check(
     path: Annotated[Path, typer.Argument(help="A manifest made by `data split`, or a store made by `data prepare`.")],
     root: Root = None,
+    column: ColumnNames = None,
+    image_list: ListFile = None,
 ) -> None:
     """Check a manifest's invariants or a store's checksums; with --root also that they match the source."""
     from stablenet.cli.console import Console
     from stablenet.cli.data_output import tabulate_findings
 
     console = Console()
-    findings = _check_store(path, root, console) if _is_store(path) else _check_manifest(path, root)
+    place = Place(root, column, image_list)
+    findings = _check_store(path, place, console) if _is_store(path) else _check_manifest(path, place)
     console.print(tabulate_findings(findings))
     if any(finding.holds not in (True, None) for finding in findings):
         raise typer.Exit(1)
 
 
-def _check_manifest(path: Path, root: Path | None) -> list[Finding]:
+def _check_manifest(path: Path, place: Place) -> list[Finding]:
     from stablenet.data.check import check_manifest
     from stablenet.data.manifest import Manifest
 
     manifest = Manifest.load(path)
-    return check_manifest(manifest, _read_if_given(manifest.source, root))
+    return check_manifest(manifest, place.read_if_named(manifest.source))
 
 
-def _check_store(path: Path, root: Path | None, console: Console) -> list[Finding]:
+def _check_store(path: Path, place: Place, console: Console) -> list[Finding]:
     from stablenet.data.image_list import ImageList
     from stablenet.data.store import PixelStore, check_store
 
     store = PixelStore.open(path if path.is_dir() else path.parent)
     print_notes(console, store.header)
-    table = _read_if_given(store.header.source, root)
+    table = place.read_if_named(store.header.source)
     return check_store(store, table if isinstance(table, ImageList) else None)
 
 
@@ -206,17 +216,12 @@ def _is_store(path: Path) -> bool:
     return path.is_dir() or path.suffix in (".json", ".bin", ".parquet")
 
 
-def _read_if_given(source: str, root: Path | None) -> AnyImageList | None:
-    from stablenet.data.sources import read_source
-
-    root = root or _default_root(source)
-    return None if root is None else read_source(source, root)
-
-
 @app.command()
 def show(
     manifest: ManifestFile,
     root: Root = None,
+    column: ColumnNames = None,
+    image_list: ListFile = None,
     out: Annotated[Path | None, typer.Option(help="Contact sheet to write; by default <manifest>.png.")] = None,
     sheet: Annotated[bool, typer.Option("--sheet/--no-sheet", help="Whether to write the contact sheet.")] = True,
 ) -> None:
@@ -229,7 +234,7 @@ def show(
 
     loaded = Manifest.load(manifest)
     console = Console()
-    what = (f"{loaded.source}, {loaded.setting}", "bold")
+    what = (f"{loaded.source}, {loaded.split}", "bold")
     console.print(Text.assemble(what, f", seed {loaded.seed}, hash {loaded.hash[:16]}"))
     console.print({name: value for name, value in loaded.parameters.items() if not isinstance(value, dict)})
     by_background = loaded.composed and not loaded.has_cutouts  # hundreds of domains
@@ -238,17 +243,17 @@ def show(
     for note in loaded.notes:
         console.print(f"note: {note}", style="yellow")
     if sheet:
-        _write_sheet(loaded, root, out or manifest.with_suffix(".png"))
+        _write_sheet(loaded, Place(root, column, image_list), out or manifest.with_suffix(".png"))
 
 
-def _write_sheet(manifest: Manifest, root: Path | None, sheet: Path) -> None:
-    from stablenet.data.sources import SOURCES, read_source
+def _write_sheet(manifest: Manifest, place: Place, sheet: Path) -> None:
+    from stablenet.data.sources import SOURCES
 
-    root = root or _default_root(manifest.source)
-    if root is None and SOURCES[manifest.source].needs_root:
+    bundled = not SOURCES[manifest.source].needs_root
+    table = place.read(manifest.source) if bundled else place.read_if_named(manifest.source)
+    if table is None:
         typer.echo("no contact sheet: give the source's folder with --root")
         return
-    table = read_source(manifest.source, root)
     _refuse_source_folder(sheet, table)
     from stablenet.data.contact import write_contact_sheet  # imports torch: only when there is something to draw
 
@@ -256,46 +261,27 @@ def _write_sheet(manifest: Manifest, root: Path | None, sheet: Path) -> None:
     typer.echo(f"contact sheet: {sheet}")
 
 
-def _default_root(source: str) -> Path | None:
-    """STABLENET_DATA holds the published data sets; users' own images are never looked up there."""
-    from stablenet.data.sources import SOURCES
-
-    folder = os.environ.get("STABLENET_DATA")
-    return Path(folder) if folder and source in SOURCES and SOURCES[source].counts else None
-
-
-def _parse_domains(option: str, values: list[str] | None, setting: str) -> Any:
-    """One name, or for the flexible settings a name (or several targets) per class."""
+def _parse_domains(option: str, values: list[str] | None, split: str) -> Any:
+    """One name, or for the flexible splits a name (or several targets) per class."""
     if not values:
         return None
-    if "flexible" not in setting:
+    if "flexible" not in split:
         if len(values) > 1:
-            raise UserError(f"--{option} was given {len(values)} times: the setting {setting} takes one domain")
+            raise UserError(f"--{option} was given {len(values)} times: the split {split} takes one domain")
         return values[0]
     chosen: dict[str, list[str]] = {}
     for value in values:
         name, equals, domain = value.partition("=")
         if not equals:
-            raise UserError(
-                f"--{option} {value!r} is not of the form dog=sketch: the setting {setting} takes CLASS=DOMAIN"
-            )
+            raise UserError(f"--{option} {value!r} is not of the form dog=sketch: the split {split} takes CLASS=DOMAIN")
         chosen.setdefault(name, []).append(domain)
     if option == "target":
         return {name: tuple(domains) for name, domains in chosen.items()}
     return {name: domains[-1] for name, domains in chosen.items()}
 
 
-def _parse_sets(texts: list[str]) -> dict[str, Any]:
-    from stablenet.engine.config import merge, parse_setting
-
-    values: dict[str, Any] = {}
-    for text in texts:
-        values = merge(values, parse_setting(text))
-    return values
-
-
-def _parse_ratio(text: str | None, setting: str) -> str | float | None:
-    if text is None or setting not in ("adversarial", "correlated"):
+def _parse_ratio(text: str | None, split: str) -> str | float | None:
+    if text is None or split not in ("adversarial", "correlated"):
         return text
     try:
         return float(text)
@@ -306,14 +292,17 @@ def _parse_ratio(text: str | None, setting: str) -> str | float | None:
 def _name(manifest: Manifest) -> str:
     """pacs-unbalanced-photo-5-1-1-seed0.tsv"""
     keys = [manifest.parameters.get(key) for key in ("target", "ratio")]
-    words = [manifest.source, manifest.setting, *(str(k) for k in keys if isinstance(k, str | float))]
+    words = [manifest.source, manifest.split, *(str(k) for k in keys if isinstance(k, str | float))]
     return "-".join([*words, f"seed{manifest.seed}"]).replace(":", "-") + ".tsv"
 
 
 def _refuse_source_folder(path: Path, table: AnyImageList) -> None:
-    root: Path | None = getattr(table, "root", None)
-    if root is not None and root.is_dir() and path.resolve().is_relative_to(root.resolve()):
-        raise UserError(f"{path} is inside the source folder {root}, where StableNet never writes: choose another path")
+    from stablenet.data.image_list import ImageList
+
+    if isinstance(table, ImageList) and table.contains(path):
+        raise UserError(
+            f"{path} is inside the source folder {table.root}, where StableNet never writes: choose another path"
+        )
 
 
 def _warn_of_duplicates(table: AnyImageList) -> None:

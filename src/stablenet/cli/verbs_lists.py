@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stablenet.cli.completion import complete_run
+
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
     from stablenet.report.inside import UsedTable
 
-KINDS = ("methods", "recipes", "data", "backbones", "presets")
+KINDS = ("methods", "recipes", "data", "splits", "backbones", "presets")
+OLD_KINDS = {"settings": "splits"}  # of version 0.1
 
 
 def list_parts(
@@ -24,8 +27,12 @@ def list_parts(
     """List everything that can be chosen by name."""
     from stablenet.cli.console import Console
     from stablenet.errors import UserError
+    from stablenet.old_names import note_renamed
     from stablenet.registry import unknown_name
 
+    if kind in OLD_KINDS:
+        note_renamed(kind, OLD_KINDS[kind])
+        kind = OLD_KINDS[kind]
     if kind is not None and kind not in KINDS:
         raise UserError(unknown_name("kind of part", kind, KINDS))
     console = Console()
@@ -42,6 +49,10 @@ def _show(kind: str, match: str, timm: bool) -> Table | Text | str:
         from stablenet.cli.data_output import tabulate_sources
 
         return tabulate_sources()
+    if kind == "splits":
+        from stablenet.cli.data_output import tabulate_splits
+
+        return tabulate_splits()
     if kind == "backbones":
         from rich.text import Text
 
@@ -136,7 +147,9 @@ def tabulate_runs(folder: Path) -> Table:
 
 
 def weights(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Run folder.", show_default=False, autocompletion=complete_run)
+    ],
     csv: Annotated[Path | None, typer.Option(help="Write all samples as CSV, largest weights first.")] = None,
     output: Annotated[
         Path | None,

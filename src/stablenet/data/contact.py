@@ -64,7 +64,7 @@ def _draw_images(manifest: Manifest, table: ImageList | CutoutList) -> Image.Ima
         [_read_cell(read, _choose(manifest, domain, label)) for label in range(len(manifest.classes))]
         for domain in range(len(manifest.domains))
     ]
-    title = f"{manifest.source}, {manifest.setting}, seed {manifest.seed}"
+    title = f"{manifest.source}, {manifest.split}, seed {manifest.seed}"
     return draw_grid(title, manifest.classes, manifest.domains, cells, _PER_CELL, _PARTS)
 
 
@@ -114,7 +114,7 @@ def _draw_composed(manifest: Manifest, table: ComposedList) -> Image.Image:
     sides = [_main_background(manifest, table, part, colour) for part, colour in parts]
     cells = [list(row) for row in zip(*sides, strict=True)]
     ratio = manifest.parameters.get("ratio")
-    title = f"{manifest.source}, {manifest.setting} {ratio}, seed {manifest.seed}: the main background of each class"
+    title = f"{manifest.source}, {manifest.split} {ratio}, seed {manifest.seed}: the main background of each class"
     return draw_grid(title, ("training", "test"), manifest.classes, cells, _PER_SIDE + 1, _PARTS)
 
 

@@ -21,6 +21,7 @@ import pandas as pd
 
 from stablenet.errors import UserError
 from stablenet.files import read_text, write_bytes
+from stablenet.old_names import OLD_SPLIT, SPLIT, old_field
 from stablenet.registry import unknown_name
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -35,6 +36,7 @@ _CUTOUT_COLUMNS = (*_CROP_COLUMNS, "scale", "foreground", "background")
 _TEXT = ("id", "part", "foreground", "background")
 
 
+@old_field(OLD_SPLIT, SPLIT)
 @dataclass(frozen=True)
 class Manifest:
     """A split. The same inputs give the same hash on every machine.
@@ -46,7 +48,7 @@ class Manifest:
     """
 
     source: str
-    setting: str
+    split: str
     parameters: dict[str, JSON]
     seed: int
     classes: tuple[str, ...]
@@ -78,7 +80,9 @@ class Manifest:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the header as sorted JSON and the rows; notes are not included."""
-        return hashlib.sha256(_dump(self._header()).encode() + self._body()).hexdigest()
+        header = self._header()
+        header[OLD_SPLIT] = header.pop(SPLIT)  # as version 0.1 wrote and hashed it
+        return hashlib.sha256(_dump(header).encode() + self._body()).hexdigest()
 
     def part(self, name: str) -> pd.DataFrame:
         """The rows of one part, numbered 0..n-1; these numbers are the `index` of a batch."""
@@ -96,6 +100,11 @@ class Manifest:
         table = pd.crosstab(rows["domain"], rows["label"])
         table = table.reindex(index=range(len(self.domains)), columns=range(len(self.classes)), fill_value=0)
         return table.set_axis(self.domains, axis=0).set_axis(self.classes, axis=1)
+
+    def describe(self) -> str:
+        """The split and its parts in one line, with the notes."""
+        sizes = self.rows["part"].value_counts(sort=False)
+        return "; ".join([f"split {self.split}: " + ", ".join(f"{p} {n:,}" for p, n in sizes.items()), *self.notes])
 
     def save(self, path: Path) -> None:
         """Write the file atomically."""
@@ -115,7 +124,7 @@ class Manifest:
         try:
             manifest = cls(
                 source=header["source"],
-                setting=header["setting"],
+                split=header[OLD_SPLIT if OLD_SPLIT in header else SPLIT],
                 parameters=header["parameters"],
                 seed=header["seed"],
                 classes=tuple(header["classes"]),
@@ -136,7 +145,7 @@ class Manifest:
         return {
             "format": _FORMAT,
             "source": self.source,
-            "setting": self.setting,
+            SPLIT: self.split,
             "parameters": self.parameters,
             "seed": self.seed,
             "classes": list(self.classes),

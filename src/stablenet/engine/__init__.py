@@ -4,7 +4,8 @@ In reading order: `config` (what a run computes), `identity` (its hash), `run` (
 it), `ranking` (which epoch is best), `run_data` (its split and pixels), `devices` and `optimizers`, `session`
 (everything it trains with), `train` (the only loop) and `stepping` (one update); `state` and `checkpoint` (how it goes
 on after a stop), `kept_weights` (what entered its loss), `feature_cache` (features of a whole part, for all runs that
-read the same), `interrupts`, `monitor` and `swad`.
+read the same), `interrupts`, `monitor`, `loggers` (TensorBoard and others), `swad`, and `preview` (what a run would
+do).
 
 A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 
@@ -26,7 +27,9 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
                              domain, weight, offset, context; only if the method has sample weights or offsets
     checkpoint.safetensors   everything needed to resume an unfinished run; deleted when it has finished
     status.json              {"state": "running" | "interrupted" | "failed" | "finished", "reason", "epoch", "step"}
-    tensorboard/             curves, with `--tensorboard`
+    tensorboard/             curves, with `--logger tensorboard`
+    metrics.csv              the same as a table, with `--logger csv`
+    mlflow.json              the id of the run in MLflow, with `--logger mlflow`
 
 RECORDS, by "kind":
     start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch;

@@ -6,7 +6,7 @@ The fields of the records are listed in `stablenet.engine`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -84,10 +84,6 @@ class RunFolder:
     def lock(self) -> Path:
         return self.path / ".lock"
 
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
     def model(self, which: str | int) -> Path:
         """which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1)."""
         return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")
@@ -121,7 +117,10 @@ class RunFolder:
 def describe_config(
     config: RunConfig, manifest: Manifest, root: Path | None, version: str | None = None
 ) -> dict[str, Any]:
-    """The contents of `config.json`: the config as given, the hashed values, the hash.   version: see `identify`."""
+    """The contents of `config.json`, to which training adds stored_side: the config as given, hashed values, hash.
+
+    version: see `identify`.
+    """
     identity = identify(config, read_contents(config, root, manifest), version)
     return {"config": config.plain(), "hashed": identity.hashed, "hash": identity.hash}
 
@@ -175,11 +174,12 @@ def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder with at least a config."""
+    """A run folder with at least a config.   stored_side: of its square images, None where they kept their size."""
 
     folder: RunFolder
     config: RunConfig
     hash: str
+    stored_side: int | None = None
 
     @property
     def path(self) -> Path:
@@ -250,10 +250,10 @@ class Run:
             hint = "train with --keep-epochs to keep every epoch" if isinstance(which, int) else "has it finished?"
             raise UserError(f"the run {self.path} has no model {which!r} ({hint})")
         tensors, meta = load_tensors(path)
-        model, method = self.config.model, self.config.method
+        name, parameters, method = self.config.model.name, self.config.network_parameters, self.config.method
         with name_misfit(path):
             predictor = build_predictor(
-                model.name, model.parameters, meta["adaptation"], method.name, method.parameters, self.context
+                name, parameters, meta["adaptation"], method.name, method.parameters, self.context
             )
             predictor.load_state_dict(tensors)
         return predictor.eval()
@@ -275,7 +275,7 @@ class Run:
         """The split with its pixels by part; the source is read once for all parts. root: folder of the source."""
         from stablenet.engine.run_data import RunData
 
-        return RunData(self.config.data, self.manifest, root)
+        return RunData(replace(self.config.data, store_size=self.stored_side), self.manifest, root)
 
     def open_part(self, part: str, root: Path | None = None) -> PartSamples:
         """One part of the split with its pixels. root: folder of the source."""
@@ -292,7 +292,7 @@ def load_run(path: Path | str) -> Run:
         config = read_config(described["config"])
     except SettingError as error:
         raise UserError(f"{folder.config} is damaged, or of a newer version: {error}") from error
-    return Run(folder, config, described["hash"])
+    return Run(folder, config, described["hash"], described.get("stored_side", config.data.store_size))
 
 
 def read_description(folder: RunFolder) -> dict[str, Any]:
@@ -353,5 +353,4 @@ def _is_count(value: object) -> bool:
 
 def list_runs(runs: Path) -> Iterator[Run]:
     """All runs below a folder, by name."""
-    for path in sorted(runs.glob("*/config.json")):
-        yield load_run(path.parent)
+    yield from (load_run(path.parent) for path in sorted(runs.glob("*/config.json")))

@@ -32,6 +32,7 @@ from stablenet.engine.interrupts import (
     watch_signals,
 )
 from stablenet.engine.kept_weights import save_weights, tabulate_weights
+from stablenet.engine.loggers import check_loggers
 from stablenet.engine.monitor import Curves, Timing, Watcher
 from stablenet.engine.optimizers import learning_rate, set_rate
 from stablenet.engine.ranking import describe_judgement, group_rank, pseudo_group_rank, validation_rank
@@ -54,7 +55,9 @@ from stablenet.engine.stepping import EpochMeans
 from stablenet.engine.swad import Averaging, make_averaging
 from stablenet.errors import UserError
 from stablenet.files import Lines, hold_lock
+from stablenet.long_work import telling
 from stablenet.metrics import GroupCounts
+from stablenet.weighting.distributed import name_lost_process
 
 Predict = Callable[[Batch], Tensor]  # a batch to logits (b, classes)
 
@@ -80,6 +83,7 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     """Train or resume a run until its end; a finished run is returned unchanged."""
     runtime, watcher = runtime or Runtime(), watcher or Watcher()
     check_config(config)
+    check_loggers(runtime.loggers)
     fabric = start_fabric(runtime.device, config.train.precision)
     data = open_data(config, runtime.root, watcher.decode)
     manifest = data.manifest
@@ -88,12 +92,16 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     version = find_version(folder, config)
     if version != name_version(config):  # it goes on as it was begun
         config, described = restate(config, version), describe_config(config, manifest, runtime.root, version)
+    if not folder.config.exists():
+        described["stored_side"] = data.stored_side
     first, parent = fabric.global_rank == 0, folder.path.parent
     new_parent = not parent.exists()
     if not fabric.broadcast(open_folder(folder, described, manifest, runtime.resume) if first else None):
         return load_run(folder.path)
+    if not config.data.split:
+        watcher.tell(manifest.describe())
     alone = hold_lock(folder.lock) if first else nullcontext()
-    with alone, own_random_numbers(fabric.device), _explained(config):
+    with alone, own_random_numbers(fabric.device), _explained(config), name_lost_process():
         try:
             session = build_session(config, runtime, fabric, folder, data)
         except BaseException:  # a run that could not start leaves no folder
@@ -102,9 +110,9 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
                 if new_parent and not any(parent.iterdir()):
                     parent.rmdir()
             raise
-        with watch_signals() as stop:
+        with watch_signals(fabric.world_size) as stop, telling(watcher.tell if first else lambda text: None):
             Training(session, watcher if first else Watcher(), stop, described).run()
-    fabric.barrier()  # the first process writes the last files
+        fabric.barrier()  # the first process writes the last files
     return load_run(folder.path)
 
 
@@ -150,9 +158,10 @@ class Training:
         self._watcher.begin(self._session.folder.path, position.step, total)
         self._set_status(RUNNING)
         try:
-            while position.step < total:
-                self.run_epoch()
-            self._finish()
+            with name_lost_process():
+                while position.step < total:
+                    self.run_epoch()
+                self._finish()
         except Interrupted:
             self._session.writer.wait()
             self._set_status(INTERRUPTED, "stopped by the user")
@@ -173,7 +182,9 @@ class Training:
         session.stepping.start_epoch()
         if position.batch == 0:
             self._totals.clear()
-            self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
+            with self._stop.breakable():  # a checkpoint was made just before
+                solved = session.algorithm.start_epoch(position.epoch, session.training_set)
+            self._record_solve(solved)
             if position.epoch == 0 and self._judge is not None and session.validation_set is not None:
                 self._judge.start(session.validation_set)
         self._timing.start_epoch(position.step)
@@ -196,7 +207,8 @@ class Training:
         set_rate(session.optimizer, learning_rate(self._config, position.epoch, position.step, session.total_steps))
         session.stepper.joined = session.training.size_of(position.batch)
         try:
-            loss, diagnostics = session.stepping.take(batch)
+            with self._stop.breakable():
+                loss, diagnostics = session.stepping.take(batch)
         except UserError as error:
             self._check_finite()  # an earlier non-finite loss would be the cause of this error
             where = f"at step {position.step + 1}, epoch {position.epoch + 1}, batch {position.batch + 1}"
@@ -215,7 +227,8 @@ class Training:
         self._watcher.step(position.step, position.epoch + 1, self._totals)
 
     def _start_step(self) -> None:
-        told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
+        with self._stop.breakable():
+            told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
         if told:
             self._session.stepping.renew()
             self._record_solve({"step": self._position.step, **told})
@@ -223,7 +236,8 @@ class Training:
     def _judge_average(self, averaging: Averaging) -> None:
         self._check_finite()
         share_buffers(self._session)
-        self._session.algorithm.refit(self._session.training_set)
+        with self._stop.breakable():
+            self._session.algorithm.refit(self._session.training_set)
         assert self._session.validation is not None
         figures = self._evaluate(self._session.validation, self._session.algorithm.validator)
         self._record(averaging.judge(self._position.epoch + 1, figures["loss"]))
@@ -235,7 +249,9 @@ class Training:
         if position.step == session.total_steps:
             self._keep_weights()
         self._record_solve(session.algorithm.end_epoch(position.epoch))
-        self._record_solve(session.algorithm.refit(session.training_set))
+        with self._stop.breakable():
+            told = session.algorithm.refit(session.training_set)
+        self._record_solve(told)
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
         self._timing.end_epoch(position.epoch, position.step)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stablenet.engine.run import FINISHED, Run
+from stablenet.engine.run import FAILED, FINISHED, Run
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import BATCH_SIZE, Progress, find_device, measure, predict_part, save_table, tabulate
 from stablenet.evaluation.selection import DEFAULT_RULE, WORST_GROUP, WORST_PSEUDO_GROUP, Choice, select_epoch
@@ -48,9 +48,7 @@ def evaluate_run(
     progress: Progress | None = None,
 ) -> list[Evaluation]:
     """Predict the parts with the model chosen by the rule; save predictions and metrics in the run folder."""
-    state = run.status["state"]
-    if state != FINISHED:
-        raise UserError(f"the run {run.path} is {state}, not finished: continue with `stablenet train --resume` first")
+    _refuse_unfinished(run)
     for part in parts:
         if run.manifest.part(part).empty:
             raise UserError(f"the split of {run.path} has no images in the part {part!r}: choose another --part")
@@ -66,6 +64,18 @@ def evaluate_run(
         evaluations.append(Evaluation(run, choice, part, figures, file))
         _record(evaluations[-1])
     return evaluations
+
+
+def _refuse_unfinished(run: Run) -> None:
+    status = run.status
+    if status["state"] == FAILED:
+        raise UserError(
+            f"the run {run.path} failed ({status['reason']}): mend that, delete the folder and train it again"
+        )
+    if status["state"] != FINISHED:
+        raise UserError(
+            f"the run {run.path} is {status['state']}, not finished: continue with `stablenet train --resume` first"
+        )
 
 
 def load_chosen(run: Run, rule: str = DEFAULT_RULE) -> tuple[Network, Choice]:

@@ -17,12 +17,12 @@ METHOD = "stablenet"
 
 @dataclass(frozen=True)
 class Gain:
-    """One comparison.   setting: the column, or what the mean is over.   columns: those whose runs are compared.
+    """One comparison.   split: the column, or what the mean is over.   columns: those whose runs are compared.
     ours, theirs: percent by seed, of the seeds that both have.   runs: behind them, by row, then by seed.
     """
 
     table: str
-    setting: str
+    split: str
     row: Row
     reference: Row
     columns: tuple[TableColumn, ...]
@@ -45,7 +45,7 @@ def find_gains(results: Sequence[BenchResult]) -> list[Gain]:
 
 
 def find_gain(result: BenchResult) -> Gain | None:
-    """Over the widest mean of the table, or where it has none over all settings that both have; None without a pair."""
+    """Over the widest mean of the table, or where it has none over all splits that both have; None without a pair."""
     row, reference = choose_row(result), next((row for row in result.rows if row.id == result.reference), None)
     if row is None or reference is None:
         return None
@@ -53,12 +53,12 @@ def find_gain(result: BenchResult) -> Gain | None:
     if means:
         column = max(means, key=lambda c: len(c.mean_of))
         columns = tuple(c for c in result.columns if c.id in column.mean_of)
-        return _compare(result, row, reference, columns, f"{name_column(column)} of {len(columns)} settings")
+        return _compare(result, row, reference, columns, f"{name_column(column)} of {len(columns)} splits")
     compared = [c for c in result.columns if not c.mean_of and result.cell(row.id, c.id).versus is not None]
     whole = [c for c in compared if not c.domain]  # others show a part of the target alone
     columns = tuple(whole or compared)
     if len(columns) > 1:
-        gain = _compare(result, row, reference, columns, f"mean of {len(columns)} settings")
+        gain = _compare(result, row, reference, columns, f"mean of {len(columns)} splits")
         if gain is not None:
             return gain
         columns = columns[:1]  # no seed has all of them
@@ -79,7 +79,7 @@ def _count_pairs(result: BenchResult, row: Row) -> tuple[int, int]:
 
 
 def _compare(
-    result: BenchResult, row: Row, reference: Row, columns: tuple[TableColumn, ...], setting: str
+    result: BenchResult, row: Row, reference: Row, columns: tuple[TableColumn, ...], split: str
 ) -> Gain | None:
     ours, theirs = ({c.id: result.cell(r.id, c.id).by_seed for c in columns} for r in (row, reference))
     seeds = set.intersection(*(set(found) for side in (ours, theirs) for found in side.values()))
@@ -88,7 +88,7 @@ def _compare(
     if versus is None:
         return None
     runs = {r.id: _find_runs(result, r, columns, sorted(seeds)) for r in (reference, row)}
-    return Gain(result.table.title, setting, row, reference, columns, means[0], means[1], versus, runs)
+    return Gain(result.table.title, split, row, reference, columns, means[0], means[1], versus, runs)
 
 
 def _find_runs(
@@ -138,9 +138,9 @@ def write_counts(gains: Sequence[Gain]) -> str:
 
 
 def count_all(results: Sequence[BenchResult]) -> str:
-    """How single settings and means over settings came out, both alike."""
+    """How single splits and means over splits came out, both alike."""
     rows = [(result, row) for result in results if (row := choose_row(result)) is not None]
-    names = {False: ("single setting", "single settings"), True: ("mean over settings", "means over settings")}
+    names = {False: ("single split", "single splits"), True: ("mean over splits", "means over splits")}
     said = []
     for is_mean, (one, many) in names.items():
         found = [

@@ -60,7 +60,7 @@ class Inside:
 
 
 def look_inside(results: Sequence[BenchResult], settings: ReportSettings) -> list[Inside]:
-    """One setting per table, the hardest that has runs, for as many tables as the settings say."""
+    """One split per table, the hardest that has runs, for as many tables as the settings say."""
     chosen = [found for result in results if (found := choose_group(result)) is not None]
     return [_look(result, column, refs, settings) for result, column, refs in chosen[: settings.panels]]
 

@@ -84,7 +84,7 @@ def read_subjects(run: Run, paths: Sequence[Path], masks: Path | None = None) ->
     side = run.config.data.image_size
     return Subjects(
         ids=tuple(path.name for path in paths),
-        pixels=tuple(read_pixels(path, run.config.data.store_size) for path in paths),
+        pixels=tuple(read_pixels(path, run.stored_side) for path in paths),
         labels=("",) * len(paths),
         domains=("",) * len(paths),
         masks=None if masks is None else read_mask_files(masks, paths, side),
@@ -231,7 +231,7 @@ def check_same_split(runs: Sequence[Run]) -> None:
         if run.manifest.hash != runs[0].manifest.hash:
             raise UserError(
                 f"{runs[0].path.name} and {run.path.name} were trained on different splits: compare runs of one data "
-                "setting and seed, or name images of your own with --images"
+                "split and seed, or name images of your own with --images"
             )
 
 

@@ -275,7 +275,7 @@ class DatasetOffsets(SampleStore):
         check_components(components)
         self.strength, self.components, self.seed = strength, components, seed
         self.num_classes = num_classes
-        self._lender: SampleStore | None = None
+        self._lender: list[SampleStore] = []  # in a list: its state is its own, not a part of this one's
         self.register_buffer("columns", torch.zeros((), dtype=torch.int64))
         budget = LARGEST_DEFAULT if memory is None else read_size(memory)
         many = 4 * num_samples * num_classes > STORED_SHARE * budget
@@ -322,7 +322,7 @@ class DatasetOffsets(SampleStore):
 
     def borrow(self, lender: SampleStore) -> None:
         """Solve from the features of another store, the first `columns` of them, and keep none here."""
-        self._lender = lender
+        self._lender = [lender]
 
     @torch.no_grad()
     def weaken(self, factor: float = 0.5) -> float:
@@ -344,9 +344,9 @@ class DatasetOffsets(SampleStore):
 
         The solution is of the collected samples in the order of their indices, at full strength.
         """
-        chosen, rows, labels = (self if self._lender is None else self._lender).read()
+        chosen, rows, labels = (self._lender[0] if self._lender else self).read()
         self.to(chosen.device)
-        if self._lender is not None and self.columns > 0:
+        if self._lender and self.columns > 0:
             rows = rows.narrowed(int(self.columns))
         assert labels is not None
         _check_classes(labels, len(labels), self.num_classes)

@@ -136,7 +136,7 @@ def test_mistakes(digits: ComposedList, parameters: dict[str, object], message: 
 
 
 def test_images_do_not_fit(digits: ComposedList) -> None:
-    with pytest.raises(UserError, match="the setting classic needs images in domains; mnist-m has digits"):
+    with pytest.raises(UserError, match="the split classic needs images in domains; mnist-m has digits"):
         split_table(digits, "classic", 0, target="b000")
 
 

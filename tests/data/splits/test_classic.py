@@ -72,9 +72,9 @@ def test_mistakes(pacs: ImageList) -> None:
         split_table(pacs, "classic", 0)
     with pytest.raises(UserError, match=r"validation must be at least 0 and below 1, got 1\.5"):
         split_table(pacs, "classic", 0, target="photo", validation=1.5)
-    with pytest.raises(UserError, match="the setting classic has no parameter ratio: it has target, validation"):
+    with pytest.raises(UserError, match="the split classic has no parameter ratio: it has target, validation"):
         split_table(pacs, "classic", 0, target="photo", ratio="5:1:1")
-    with pytest.raises(UserError, match="unknown setting 'clasic': did you mean 'classic'"):
+    with pytest.raises(UserError, match="unknown split 'clasic': did you mean 'classic'"):
         split_table(pacs, "clasic", 0)
     with pytest.raises(UserError, match="needs digits and backgrounds"):
         split_table(pacs, "adversarial", 0)

@@ -9,6 +9,8 @@ from pathlib import Path
 from stablenet.data.cutouts import JOIN, CutoutList
 from stablenet.data.image_list import ImageList, make_image_table
 from stablenet.data.sources.folder import Tree, find_tree, fold, sorted_names
+from stablenet.data.sources.layout import Level
+from stablenet.data.sources.layout import find_differences as compare_layout
 from stablenet.data.sources.source import Source
 from stablenet.errors import UserError
 
@@ -30,6 +32,7 @@ FOREGROUNDS = Layer("foregrounds", "[train|test/]class/[kind/]image with an alph
 BACKGROUNDS = Layer("backgrounds", "[train|test/]context/image", (1,))
 PETS = Layer("pet-cutouts", "cat|dog/breed/image with an alpha channel", (2,))
 PLACES = Layer("places", "train|test/kind/image", (1,))
+KINDS = ("buildings", "forest", "glacier", "mountain", "sea", "street")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,19 @@ def _read_backgrounds(name: str, root: Path, layer: Layer) -> ImageList:
         raise UserError(f"the context {joined[0]!r} contains {JOIN!r}, which joins contexts: rename its folder")
     records = [_record(entry, label=0, domain=contexts.index(entry.folders[0])) for entry in entries]
     return make_image_table(name, tree.root, ("background",), contexts, records)
+
+
+def find_pets_places_differences(root: Path) -> tuple[str, ...]:
+    """All differences of both layers to the layout, see `layout`."""
+    pets = Level("species", {"cat": (), "dog": ()})
+    places = Level(
+        "subsets", dict.fromkeys(SUBSETS, ()), lambda subset, found: Level("kinds", dict.fromkeys(KINDS, ()))
+    )
+    found: tuple[str, ...] = ()
+    for layer, level in ((PETS, pets), (PLACES, places)):
+        expected = f"a folder or zip archive {layer.name} of {layer.layout}"
+        found += compare_layout(layer.name, root, level, expected, least=1)
+    return found
 
 
 def _record(entry: _Entry, **numbers: int) -> dict[str, object]:
@@ -148,4 +164,5 @@ PETS_PLACES = Source(
     counts={"pets": 7295, "places": 3900},
     by_hand="cut the images of Oxford-IIIT Pet out along their trimaps as images with alpha (longest side 160), and "
     "choose 500 training and 150 test images of each of the six places of Intel's image classification set",
+    differences=find_pets_places_differences,
 )

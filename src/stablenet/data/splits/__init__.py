@@ -1,8 +1,8 @@
 """How a data set is divided into training, validation and test: pure functions from an image list and a seed.
 
 The ways to split are registered by name below; each returns a manifest. In reading order: `counting` (class counts, and
-rows taken by them), `classic` (leave one domain out), `unbalanced`, `flexible`, `adversarial` and
-`correlated` (cut-outs whose contexts are correlated with their class).
+rows taken by them), `given` (the images come with a split), `held_out` (a random share), `classic` (leave one domain
+out), `unbalanced`, `flexible`, `adversarial` and `correlated` (cut-outs with contexts correlated with their class).
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from stablenet.data.splits.adversarial import AdversarialSettings, split_adversa
 from stablenet.data.splits.classic import ClassicSettings, split_classic
 from stablenet.data.splits.correlated import CorrelatedSettings, split_correlated
 from stablenet.data.splits.flexible import FlexibleSettings, UnbalancedFlexibleSettings, split_flexible
+from stablenet.data.splits.given import GIVEN, GivenSettings, split_given
+from stablenet.data.splits.held_out import HELD_OUT, HeldOutSettings, split_held_out
 from stablenet.data.splits.unbalanced import UnbalancedSettings, split_unbalanced
 from stablenet.errors import UserError
+from stablenet.old_names import OLD_SPLIT, SPLIT, old_keyword
 from stablenet.registry import Registry
 from stablenet.values import convert, read_fields
 
 
 @dataclass(frozen=True)
-class Setting:
+class Split:
     """A way to split: its parameters, the function, and the kind of table it takes."""
 
     parameters: type[Any]
@@ -35,24 +38,26 @@ class Setting:
     title: str
 
 
-SETTINGS: Registry[Setting] = Registry("setting")
-SETTINGS.add("classic", Setting(ClassicSettings, split_classic, ImageList, "leave one domain out"))
-SETTINGS.add("unbalanced", Setting(UnbalancedSettings, split_unbalanced, ImageList, "one source domain dominates"))
-SETTINGS.add(
+SPLITS: Registry[Split] = Registry("split")
+SPLITS.add(GIVEN, Split(GivenSettings, split_given, ImageList, "the split that your images come with"))
+SPLITS.add(HELD_OUT, Split(HeldOutSettings, split_held_out, ImageList, "a share of every class, at random"))
+SPLITS.add("classic", Split(ClassicSettings, split_classic, ImageList, "leave one domain out"))
+SPLITS.add("unbalanced", Split(UnbalancedSettings, split_unbalanced, ImageList, "one source domain dominates"))
+SPLITS.add(
     "flexible",
-    Setting(FlexibleSettings, split_flexible, ImageList, "every class has its own source and target domains"),
+    Split(FlexibleSettings, split_flexible, ImageList, "every class has its own source and target domains"),
 )
-SETTINGS.add(
+SPLITS.add(
     "unbalanced+flexible",
-    Setting(UnbalancedFlexibleSettings, split_flexible, ImageList, "… and its own dominant domain"),
+    Split(UnbalancedFlexibleSettings, split_flexible, ImageList, "… and its own dominant domain"),
 )
-SETTINGS.add(
+SPLITS.add(
     "adversarial",
-    Setting(AdversarialSettings, split_adversarial, ComposedList, "dominant backgrounds swap classes at test"),
+    Split(AdversarialSettings, split_adversarial, ComposedList, "dominant backgrounds swap classes at test"),
 )
-SETTINGS.add(
+SPLITS.add(
     "correlated",
-    Setting(CorrelatedSettings, split_correlated, CutoutList, "every class mostly in its own context; test balanced"),
+    Split(CorrelatedSettings, split_correlated, CutoutList, "every class mostly in its own context; test balanced"),
 )
 _KINDS: dict[type[AnyImageList], str] = {
     ImageList: "images in domains",
@@ -61,32 +66,58 @@ _KINDS: dict[type[AnyImageList], str] = {
 }
 
 
-def read_parameters(setting: str, parameters: Mapping[str, Any], where: str = "") -> Any:
-    """A setting's own settings dataclass from plain values.   where: their dotted name, for messages."""
-    kind = SETTINGS[setting].parameters
+def choose_split(table: AnyImageList, parameters: Mapping[str, Any]) -> str:
+    """The split where none is named: for images the given one; else `classic` with a target, `held-out` without."""
+    if isinstance(table, ComposedList):
+        return "adversarial"
+    if isinstance(table, CutoutList):
+        return "correlated"
+    if "target" in parameters:
+        return "classic"
+    return GIVEN if table.given_parts else HELD_OUT
+
+
+def read_parameters(split: str, parameters: Mapping[str, Any], where: str = "") -> Any:
+    """A split's own settings dataclass from plain values.   where: their dotted name, for messages."""
+    kind = SPLITS[split].parameters
     known = [field.name for field in fields(kind)]
     strange = [name for name in parameters if name not in known]
     if strange:
         name = f"{where}.{strange[0]}" if where else strange[0]
-        raise UserError(f"the setting {setting} has no parameter {name}: it has {', '.join(known)}")
+        raise UserError(f"the split {split} has no parameter {name}: it has {', '.join(known)}")
     return read_fields(kind, parameters, where)
 
 
-def split_table(table: AnyImageList, setting: str, seed: int = 0, **parameters: Any) -> Manifest:
-    """Split a table by a setting's name; unknown parameters, wrong values and unfitting tables are named."""
-    return apply_setting(table, setting, convert(seed, int, "seed"), parameters)
+@old_keyword(OLD_SPLIT, SPLIT)
+def split_table(table: AnyImageList, split: str, seed: int = 0, **parameters: Any) -> Manifest:
+    """Split a table by a split's name, "" for the fitting one; unknown parameters, wrong values and unfitting tables
+    are named.
+    """
+    return apply_split(table, split, convert(seed, int, "seed"), parameters)
 
 
-def apply_setting(
-    table: AnyImageList, setting: str, seed: int, parameters: Mapping[str, Any], where: str = ""
-) -> Manifest:
+def apply_split(table: AnyImageList, split: str, seed: int, parameters: Mapping[str, Any], where: str = "") -> Manifest:
     """`split_table` for parameters that have a dotted name in a config."""
-    chosen = SETTINGS[setting]
+    split = split or choose_split(table, parameters)
+    chosen = SPLITS[split]
     if not isinstance(table, chosen.table):
-        raise UserError(f"the setting {setting} needs {_KINDS[chosen.table]}; {table.name} has {_KINDS[type(table)]}")
+        raise UserError(f"the split {split} needs {_KINDS[chosen.table]}; {table.name} has {_KINDS[type(table)]}")
+    _refuse_given(table, split)
     if any(field.name not in parameters and _needs_value(field) for field in fields(chosen.parameters)):
-        raise UserError(f"the setting {setting} needs a target: one of {', '.join(table.domains)}")
-    return chosen.split(table, read_parameters(setting, parameters, where), seed)
+        raise UserError(f"the split {split} needs a target: one of {', '.join(table.domains)}; {HELD_OUT} needs none")
+    manifest = chosen.split(table, read_parameters(split, parameters, where), seed)
+    if manifest.part("train").empty:
+        raise UserError(f"the split {split} leaves no image of {table.name} to train on: choose other parameters")
+    return manifest
+
+
+def _refuse_given(table: AnyImageList, split: str) -> None:
+    """A split that comes with the images is not silently ignored: its test images would be trained on."""
+    if isinstance(table, ImageList) and table.given_parts and split != GIVEN:
+        raise UserError(
+            f"{table.known_as} comes with a split ({table.describe_parts()}), which {split} would ignore: "
+            f"use the split {GIVEN}, or read the images without theirs (--column part=none, data.columns.part='none')"
+        )
 
 
 def _needs_value(field: Field[Any]) -> bool:
@@ -94,15 +125,18 @@ def _needs_value(field: Field[Any]) -> bool:
 
 
 __all__ = [
-    "SETTINGS",
+    "SPLITS",
     "AdversarialSettings",
     "ClassicSettings",
     "CorrelatedSettings",
     "FlexibleSettings",
-    "Setting",
+    "GivenSettings",
+    "HeldOutSettings",
+    "Split",
     "UnbalancedFlexibleSettings",
     "UnbalancedSettings",
-    "apply_setting",
+    "apply_split",
+    "choose_split",
     "read_parameters",
     "split_table",
 ]

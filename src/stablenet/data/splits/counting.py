@@ -157,7 +157,7 @@ def spell_ratio(ratio: str) -> str:
 
 
 def find_unbalanced(source: str, ratio: str, target: str) -> UnbalancedCounts | None:
-    """The published counts of the unbalanced setting, None where the paper lists none."""
+    """The published counts of the unbalanced split, None where the paper lists none."""
     line = _load().get(source, {}).get("unbalanced", {}).get(spell_ratio(ratio), {}).get(target)
     if line is None:
         return None
@@ -175,7 +175,7 @@ def find_dominant(source: str, target: str) -> str | None:
 
 
 def find_flexible(source: str, ratio: str) -> dict[str, FlexibleCounts] | None:
-    """The published counts of the flexible settings per class, None where the paper lists none."""
+    """The published counts of the flexible splits per class, None where the paper lists none."""
     table = _load().get(source, {}).get("flexible", {}).get(spell_ratio(ratio))
     if table is None:
         return None
@@ -192,7 +192,7 @@ def validation_share(source: str) -> float:
 
 
 def target_domains(source: str) -> int:
-    """Target domains per class in the flexible settings."""
+    """Target domains per class in the flexible splits."""
     return int(_load().get(source, {}).get("targets", DEFAULT_TARGETS))
 
 
@@ -207,12 +207,12 @@ def pool_counts(source: str) -> dict[str, list[int]]:
 
 
 def _mend(
-    printed: Mapping[str, int], source: str, setting: str, ratio: str, group: str
+    printed: Mapping[str, int], source: str, split: str, ratio: str, group: str
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Printed counts with the slips of this line put right, and a note for each."""
     counts, notes = dict(printed), []
     for slip in _load()["slips"]:
-        if (slip["set"], slip["setting"], slip["ratio"], slip["group"]) == (source, setting, ratio, group):
+        if (slip["set"], slip["split"], slip["ratio"], slip["group"]) == (source, split, ratio, group):
             counts[slip["domain"]] = slip["used"]
             notes.append(
                 f"{group}, {slip['domain']}: {slip['printed']} in the paper, {slip['used']} here: {slip['why']}"
@@ -249,12 +249,14 @@ def take(rows: pd.DataFrame, counts: Mapping[tuple[int, int], int], seed: int, *
     return rows[rows.groupby(["domain", "label"]).cumcount().to_numpy() < wanted]
 
 
-def hold_out(rows: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(training, validation): the share is held out of every (domain, label) alike, and exact in total."""
+def hold_out(
+    rows: pd.DataFrame, share: float, seed: int, purpose: str = "validation"
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(kept, held out): the share is held out of every (domain, label) alike, and exact in total."""
     sizes = rows.groupby(["domain", "label"], sort=True).size()
     held = allot(round_share(len(rows), share), sizes.tolist())
     counts = dict(zip(sizes.index.tolist(), held, strict=True))
-    held_out = rows["id"].isin(take(rows, counts, seed, "validation")["id"])
+    held_out = rows["id"].isin(take(rows, counts, seed, purpose)["id"])
     return rows[~held_out], rows[held_out]
 
 
@@ -283,6 +285,15 @@ def find_domain(table: ImageList | ComposedList, name: str) -> int:
     return table.domains.index(name)
 
 
+def need_domains(table: ImageList, split: str) -> None:
+    """A domain can be left out, or dominate, only where there is another one."""
+    if not table.contexts:
+        raise UserError(
+            f"{table.known_as} has only one domain, {table.domains[0]}: {split} would leave no image to "
+            "train on; the split held-out needs no domains"
+        )
+
+
 def check_share(name: str, share: float | None) -> None:
     """For settings that state no type of their own for it."""
     convert(share, ShareBelowOne | None, name)
@@ -290,7 +301,7 @@ def check_share(name: str, share: float | None) -> None:
 
 def build_manifest(
     table: ImageList | ComposedList | CutoutList,
-    setting: str,
+    split: str,
     parameters: dict[str, JSON],
     seed: int,
     parts: SplitRows,
@@ -306,7 +317,7 @@ def build_manifest(
     frames = [rows.assign(part=part) for part, rows in named.items() if rows is not None]
     return Manifest(
         source=table.name,
-        setting=setting,
+        split=split,
         parameters=parameters,
         seed=seed,
         classes=table.classes,
