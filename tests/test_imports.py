@@ -12,7 +12,7 @@ import pytest
 
 import stablenet
 from stablenet.algorithms import ALGORITHMS
-from stablenet.engine.run import OLD_FINDING
+from stablenet.engine.ranking import OLD_FINDING
 from stablenet.errors import UserError
 from stablenet.imports import import_own, search_folders
 

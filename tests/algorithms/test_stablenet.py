@@ -12,7 +12,7 @@ from stablenet.algorithms.strategy import BatchByBatchSettings
 from stablenet.data.loader import Batch
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.run import find_best, validation_rank
+from stablenet.engine.ranking import find_best, validation_rank
 from stablenet.errors import UserError
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network

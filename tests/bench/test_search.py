@@ -110,7 +110,7 @@ def test_every_method_takes_its_space(made, method):
         check_methods([make_run(made.table, row, made.table.columns[0], 0, values)])
 
 
-@pytest.mark.parametrize("preset", ["recommended", "paper", "published"])
+@pytest.mark.parametrize("preset", ["recommended", "paper", "paper-covariance", "published"])
 def test_a_presets_own_values_lie_in_its_space(preset):
     """The default is among what is searched, and offsets are where the preset has them."""
     config = assemble_config(settings=["method.name=stablenet", f"method.parameters.preset={preset}"])

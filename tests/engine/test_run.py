@@ -5,15 +5,8 @@ import json
 import pytest
 
 from stablenet.algorithms import Judgement
-from stablenet.engine.run import (
-    RunFolder,
-    describe_judgement,
-    find_best,
-    list_runs,
-    load_run,
-    open_folder,
-    validation_rank,
-)
+from stablenet.engine.ranking import describe_judgement, find_best, validation_rank
+from stablenet.engine.run import RunFolder, list_runs, load_run, open_folder
 from stablenet.errors import UserError
 
 

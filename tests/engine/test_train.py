@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from stablenet.data.sources import SOURCES
 from stablenet.engine import run_data, state
 from stablenet.engine.interrupts import Interrupted
-from stablenet.engine.run import group_rank, pseudo_group_rank
+from stablenet.engine.ranking import group_rank, pseudo_group_rank
 from stablenet.engine.stepping import EngineStepper
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run, load_chosen

@@ -1,5 +1,6 @@
 """Exporting a run: the files, the proof and the card."""
 
+import json
 import re
 
 import pytest
@@ -54,6 +55,16 @@ def test_the_card_tells_classes_input_choice_and_figures(run):
     assert "The target was not evaluated" not in text
     assert "`model.safetensors`" in text
     assert "`model.pt2`" in text
+
+
+def test_the_card_tells_what_was_decided(run):
+    assert "Before training" not in export_run(run).card.read_text()
+    lines = run.folder.records.read_text().splitlines()
+    for acts, told in ((0.0, "so it trained plainly."), (1.0, "so it acts on it.")):
+        solve = {"kind": "solve", "epoch": 1, "acts": acts, "decision": "the border predicts <10 %"}
+        run.folder.records.write_text("\n".join([lines[0], json.dumps(solve), *lines[1:], ""]))
+        text = export_run(run).card.read_text()
+        assert f"the method decided that the border predicts &lt;10 %; {told}" in text
 
 
 def test_a_card_tells_no_figures_of_another_rules_model(run):

@@ -142,11 +142,11 @@ def test_every_row_of_the_published_column_can_be_switched_alone(name):
         assert not torch.equal(before, after)
 
 
-def test_the_preset_table_shows_every_setting_of_the_three():
+def test_the_preset_table_shows_every_setting_of_all():
     lines = StableWeighting.preset_table().splitlines()
-    assert lines[0].split() == ["setting", "paper", "published", "recommended"]
+    assert lines[0].split() == ["setting", "paper", "paper-covariance", "published", "recommended"]
     assert [line.split()[0] for line in lines[2:]] == [f.name for f in dataclasses.fields(WeightingSettings)]
-    assert "penalty 0.3 70.0 0.5" in [" ".join(line.split()) for line in lines]
+    assert "penalty 0.3 0.3 70.0 0.5" in [" ".join(line.split()) for line in lines]
 
 
 def test_presets_are_what_the_documents_say():
@@ -154,6 +154,19 @@ def test_presets_are_what_the_documents_say():
     assert (paper.num_functions, paper.form, paper.penalty, paper.learning_rate) == (5, "paper", 0.3, 3.0)
     assert (published.num_functions, published.penalty, published.learning_rate) == (1, 70.0, 1.0)
     assert (published.steps, published.decay_after, published.memory_rows) == (20, 10, 128)
+
+
+def test_the_papers_method_with_the_weighted_covariance_moves_its_weights():
+    """Literally, the statistic grows with unevenness: weights stay near ones where the covariance's do not."""
+    paper, read = PRESETS["paper"], PRESETS["paper-covariance"]
+    changed = {f.name for f in dataclasses.fields(paper) if getattr(paper, f.name) != getattr(read, f.name)}
+    assert changed == {"form", "scaling", "objective"}
+    assert (read.form, read.scaling, read.objective, read.penalty) == ("covariance", "standard", "relative", 0.3)
+    generator = torch.Generator().manual_seed(0)
+    shared = torch.randn(128, 1, generator=generator)
+    z = shared + 0.3 * torch.randn(128, 64, generator=generator)
+    moved = {name: float((StableWeighting(name, seed=0)(z) - 1).abs().mean()) for name in ("paper", "paper-covariance")}
+    assert moved["paper-covariance"] > 3 * moved["paper"] > 0
 
 
 def test_keywords_override_the_preset():

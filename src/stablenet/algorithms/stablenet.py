@@ -46,7 +46,7 @@ WHERE = "method.parameters"
 
 @dataclass(frozen=True, kw_only=True)
 class WholeSetSettings(StableNetSettings):
-    """preset: of the weighting: paper, published or recommended.
+    """preset: of the weighting: paper, paper-covariance, published or recommended.
     taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
     solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs; None
         takes the preset's: batch, for `recommended` dataset. All other settings but overrides need the whole set.

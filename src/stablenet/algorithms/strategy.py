@@ -26,7 +26,7 @@ from stablenet.weighting.settings import WeightingSettings
 
 @dataclass(frozen=True, kw_only=True)
 class StableNetSettings:
-    """preset: of the weighting: paper, published or recommended.
+    """preset: of the weighting: paper, paper-covariance, published or recommended.
     taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
     solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs; None
         takes the preset's: batch, for `recommended` dataset.

@@ -17,7 +17,8 @@ from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.results import BenchResult, LeftOut, ResultCell, RunRef, SeedValue, State, compare_seeds, tally
 from stablenet.engine.config import RunConfig, read_config
 from stablenet.engine.identity import identify, recall_contents, recall_identity, recall_version
-from stablenet.engine.run import FINISHED, RunFolder, find_best
+from stablenet.engine.ranking import find_best
+from stablenet.engine.run import FINISHED, Decided, RunFolder, find_decision
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, RULES
@@ -31,7 +32,7 @@ class FoundRun:
     """figures: target metrics under the given rule, None before the evaluation.   epoch: of the chosen model.
     validation: source metrics of the epoch that is best by them, None without a held-out part.
     series: of the config that does today what this run did.   preset: version of the method's defaults it was begun
-    with, "" if there is one only.   namesake: series of today's run of the same config.
+    with, "" if there is one only.   namesake: series of today's run of the same config.   decided: before training.
     done: epochs trained so far.   version, device: of the last session; "" if unknown.
     """
 
@@ -49,6 +50,7 @@ class FoundRun:
     device: str
     preset: str = ""
     namesake: str = ""
+    decided: Decided | None = None
 
     @property
     def seed(self) -> int:
@@ -114,6 +116,7 @@ def read_run(path: Path, rule: str = DEFAULT_RULE) -> FoundRun:
         version=session.get("stablenet", ""),
         device=session.get("device", ""),
         preset=recall_version(config, described["hashed"]),
+        decided=find_decision(records),
         namesake=identify(config, recall_contents(config, described["hashed"])).series,
     )
 
@@ -346,6 +349,7 @@ def _refer(run: FoundRun, wanted: CellRun) -> RunRef:
         version=run.version,
         device=run.device,
         preset=run.preset,
+        decided=run.decided,
     )
 
 

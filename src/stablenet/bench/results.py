@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from stablenet.algorithms.preset_versions import CURRENT
 from stablenet.bench.paper_tables import PaperNumber, PaperTable, Row, TableColumn
+from stablenet.engine.run import Decided
 from stablenet.evaluation.selection import RULES
 from stablenet.metrics import compare_pairs
 
@@ -29,7 +30,7 @@ class LeftOut:
 class RunRef:
     """A run used for a number. state: finished, not evaluated, running, killed, interrupted or failed.
     command: trains the same run.   epoch: of the chosen model, None before the evaluation.
-    preset: version of the method's defaults it was begun with, "" if there is one only.
+    preset: version of the method's defaults it was begun with, "" if there is one only.   decided: before training.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class RunRef:
     version: str
     device: str
     preset: str = ""
+    decided: Decided | None = None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from stablenet.bench.executors import Executor, Tell
 from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.plan import PlannedRun, TablePart, choose_columns, lay_out, make_orders
 from stablenet.engine.config import RunConfig, merge, read_toml
-from stablenet.engine.run import FINISHED, find_best, load_run, validation_rank
+from stablenet.engine.ranking import find_best, validation_rank
+from stablenet.engine.run import FINISHED, load_run
 from stablenet.errors import UserError
 
 Range = Mapping[str, list[Any]]  # one of times, log, linear, choices -> its numbers

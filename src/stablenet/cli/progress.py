@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeR
 
 from stablenet.cli.console import Console, TextColumn
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.run import Run, find_best
+from stablenet.engine.ranking import find_best
+from stablenet.engine.run import Run
 from stablenet.engine.stepping import EpochMeans
 from stablenet.evaluation.failures import find_failures
 

@@ -117,7 +117,8 @@ def tabulate_runs(folder: Path) -> Table:
     from rich.table import Column, Table
     from rich.text import Text
 
-    from stablenet.engine.run import find_best, list_runs
+    from stablenet.engine.ranking import find_best
+    from stablenet.engine.run import list_runs
 
     table = Table(
         Column("run", overflow="fold"),

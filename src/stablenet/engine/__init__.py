@@ -1,10 +1,11 @@
 """The engine: one training loop for all methods, and the run folders it writes.
 
 In reading order: `config` (what a run computes), `identity` (its hash), `run` (its folder, and the run read back from
-it), `run_data` (its split and pixels), `devices` and `optimizers`, `session` (everything it trains with), `train` (the
-only loop) and `stepping` (one update); `state` and `checkpoint` (how it goes on after a stop), `kept_weights` (what
-entered its loss), `feature_cache` (features of a whole part, for all runs that read the same), `interrupts`, `monitor`,
-`loggers` (TensorBoard and others), `swad`, and `preview` (what a run would do).
+it), `ranking` (which epoch is best), `run_data` (its split and pixels), `devices` and `optimizers`, `session`
+(everything it trains with), `train` (the only loop) and `stepping` (one update); `state` and `checkpoint` (how it goes
+on after a stop), `kept_weights` (what entered its loss), `feature_cache` (features of a whole part, for all runs that
+read the same), `interrupts`, `monitor`, `loggers` (TensorBoard and others), `swad`, and `preview` (what a run would
+do).
 
 A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 
@@ -14,11 +15,12 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
                              run was interrupted (on the CPU)
     oracle.jsonl             target metrics per epoch, only on request; read by the rule `oracle` only
     timing.jsonl             seconds and images per second of every epoch, device and versions
-    best.safetensors         the model of the epoch with the best source validation (`run.validation_rank`)
+    best.safetensors         the model of the epoch with the best source validation (`ranking.validation_rank`)
     last.safetensors         the model after the last epoch
-    worst-group.safetensors  the model of the epoch with the best worst group of source validation (`run.group_rank`),
-                             only if the validation part has several domains
-    worst-pseudo-group.safetensors  the same by `run.pseudo_group_rank`, only if the method weights validation samples
+    worst-group.safetensors  the model of the epoch with the best worst group of source validation
+                             (`ranking.group_rank`), only if the validation part has several domains
+    worst-pseudo-group.safetensors  the same by `ranking.pseudo_group_rank`, only if the method weights validation
+                             samples
     averaged.safetensors     the model with averaged weights, only with `train.averaging=swad`
     epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
     weights.parquet          what entered the loss, a row per training sample (`engine/kept_weights.py`): id, label,

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, name_misfit, restore_optimizer, take
-from stablenet.engine.run import WORST, GroupRank
+from stablenet.engine.ranking import WORST, GroupRank
 from stablenet.engine.session import Session
 from stablenet.engine.stepping import EpochMeans
 from stablenet.engine.swad import Averaging

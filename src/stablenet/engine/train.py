@@ -35,6 +35,7 @@ from stablenet.engine.kept_weights import save_weights, tabulate_weights
 from stablenet.engine.loggers import check_loggers
 from stablenet.engine.monitor import Curves, Timing, Watcher
 from stablenet.engine.optimizers import learning_rate, set_rate
+from stablenet.engine.ranking import describe_judgement, group_rank, pseudo_group_rank, validation_rank
 from stablenet.engine.run import (
     FAILED,
     FINISHED,
@@ -43,13 +44,9 @@ from stablenet.engine.run import (
     Run,
     choose_folder,
     describe_config,
-    describe_judgement,
     find_version,
-    group_rank,
     load_run,
     open_folder,
-    pseudo_group_rank,
-    validation_rank,
 )
 from stablenet.engine.run_data import check_config, open_data
 from stablenet.engine.session import Runtime, Session, build_session

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from stablenet.engine.run import group_rank, pseudo_group_rank, validation_rank
+from stablenet.engine.ranking import group_rank, pseudo_group_rank, validation_rank
 from stablenet.errors import UserError
 from stablenet.registry import Registry
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stablenet._version import __version__
 from stablenet.data.sources import SOURCES
-from stablenet.engine.run import FINISHED, Run, RunFolder
+from stablenet.engine.run import FINISHED, Run, RunFolder, find_decision, find_version
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import RECORDS, load_chosen
 from stablenet.evaluation.selection import DEFAULT_RULE, Choice
@@ -70,6 +70,8 @@ def _gather(run: Run, model: PackagedModel, choice: Choice, folder: Path) -> dic
         "name": config.name,
         "config": config,
         "config_hash": run.hash,
+        "preset": find_version(run.folder, config),
+        "decided": find_decision(run.records),
         "settings": model.settings,
         "manifest": manifest,
         "source": source,

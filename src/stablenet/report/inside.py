@@ -116,7 +116,7 @@ SHEETS = (".html", ".png")
 
 @dataclass(frozen=True)
 class UsedTable:
-    """table: of `Run.weights`.   dependence: before and after the weighting, from the run's records, if they have them."""
+    """table: of `Run.weights`.   dependence: before and after the weighting, by the run's records; None without it."""
 
     classes: tuple[str, ...]
     table: pd.DataFrame

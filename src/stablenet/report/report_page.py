@@ -23,6 +23,7 @@ from stablenet.pages import draw_curves, render, write_points
 from stablenet.pages.write import Filters
 from stablenet.report import charts
 from stablenet.report.charts import PARTS, CurveReader
+from stablenet.report.decisions import CellDecisions, list_decisions
 from stablenet.report.detail import look_closer
 from stablenet.report.gains import find_gains, name_standing, write_headline, write_mean
 from stablenet.report.gather import (
@@ -91,6 +92,8 @@ def _describe_found(run: FoundRun) -> dict[str, Any]:
         "epoch": run.epoch,
         "hash": run.hash,
         "version": run.version,
+        "preset": run.preset,
+        "decided": str(run.decided) if run.decided else "",
         "device": run.device,
         "config": run.config.plain(),
         "command": write_command(run.config),
@@ -165,6 +168,7 @@ class ShownTable:
     further: tuple[Chart, ...]
     along: Chart | None
     training: tuple[tuple[str, tuple[Chart, ...]], ...]
+    decisions: tuple[CellDecisions, ...]
     files: tuple[tuple[str, str], ...]
     empty: bool
     hidden: tuple[str, ...]
@@ -228,6 +232,7 @@ def _show_table(number: int, result: BenchResult, reader: CurveReader) -> ShownT
         further=() if len(drawn) <= _FEW else drawn[2:],
         along=None if along is None else Chart(result.table.x_title, Markup(along)),
         training=_draw_training(result, styles, reader),
+        decisions=list_decisions(result),
         files=tuple((ending, _inline(write(result))) for ending, write in FORMATS.items()),
         empty=empty,
         hidden=tuple(name_row(row) for row in shown_rows(result) if row not in rows),

@@ -22,6 +22,8 @@
     if (run.recipe) facts.push(`recipe ${run.recipe}`);
     if (run.device) facts.push(run.device);
     if (run.version) facts.push(`stablenet ${run.version}`);
+    if (run.preset) facts.push(`preset version ${run.preset}`);
+    if (run.decided) facts.push(run.decided);
     part.append(make("p", facts.join(" · "), "facts"), make("p", run.path, "facts"));
     part.append(make("pre", run.command, "command"));
     const more = make("details");

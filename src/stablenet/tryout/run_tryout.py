@@ -15,7 +15,8 @@ from stablenet.diagnose.images import ImageChoices, diagnose_images
 from stablenet.diagnose.next_steps import Asked
 from stablenet.diagnose.subject import open_place
 from stablenet.engine.devices import choose_device
-from stablenet.engine.run import find_best, load_run
+from stablenet.engine.ranking import find_best
+from stablenet.engine.run import load_run
 from stablenet.errors import UserError
 from stablenet.evaluation.failures import find_failures
 from stablenet.pages import write_points

@@ -135,7 +135,8 @@ class StableWeighting(nn.Module, HostSide):
     >>> w.shape, round(w.sum().item(), 4)
     (torch.Size([8]), 8.0)
 
-    preset: "paper" (formulas and values as written), "published" (what the authors' code computes) or
+    preset: "paper" (formulas and values as written), "paper-covariance" (the same with the weighted covariance),
+        "published" (what the authors' code computes) or
         "recommended" (scale-free; made for shallow, pooled features against the label, see `pool_maps`).
     overrides: any field of `WeightingSettings` by name: num_functions, bandwidth, form, pairs, groups, alphas, steps,
         learning_rate, penalty, min_ess, method, seed, …
@@ -156,7 +157,7 @@ class StableWeighting(nn.Module, HostSide):
 
     @staticmethod
     def preset_table() -> str:
-        """The three presets side by side, one setting a line."""
+        """The presets side by side, one setting a line."""
         return preset_table()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
