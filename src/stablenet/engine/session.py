@@ -37,6 +37,9 @@ from stablenet.models import Network, build_network
 from stablenet.values import NonNegative, check_fields
 
 
+PIXELS_AT_ONCE = 256
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """How a run is executed; none of these changes its results, except for rounding on different devices.
@@ -118,6 +121,14 @@ class UnaugmentedSet(TrainingSet):
         # Only while batches are read: what a method computes from them afterwards needs full precision.
         with self._fabric.autocast():
             yield from self._loader.epoch(0)
+
+    def pixels(self) -> Iterator[Batch]:
+        samples, device = self._loader.samples, self._loader.device
+        own = torch.arange(self._fabric.global_rank, len(samples), self._fabric.world_size)
+        for index in own.split(PIXELS_AT_ONCE):
+            x = samples.pixels.read(samples.row[index])
+            columns = (x, samples.y[index], samples.domain[index], index)
+            yield Batch(*(column.to(device) for column in columns))
 
     def read_taps(self, network: Network, taps: Sequence[str], collect: Collect, reuse: bool = False) -> None:
         """As in `TrainingSet`; a long pass that others may want is kept on disk, and taken from there."""
