@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evidence import spread as spread_values
-from benchmarks.methods import note_approximation
+from benchmarks.methods import write_note
 from stablenet.algorithms import ALGORITHMS
 from stablenet.engine.config import RunConfig, assemble_config
 from stablenet.engine.run import Run
@@ -129,7 +129,7 @@ def show(found: dict[str, Any]) -> list[str]:
         free = name == each["beside"] or not variants[name].bar
         bar = "" if free else "holds" if gap >= -BAR else "**BROKEN**"
         shown = "" if name == each["beside"] else f"{gap:+.1f}"
-        note = each["note"] or note_approximation(name)
+        note = write_note(name, each["note"])
         lines.append(
             f"| {name}{'*' * each['uses_domains']} | {spread(each, 'validation')} | {shown} | {bar} | "
             f"{spread(each, 'target')} | {each['seeds'][0]['epochs']} | {note} |"

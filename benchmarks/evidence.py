@@ -2,9 +2,9 @@
 
     python -m benchmarks.evidence pack runs results/mnist-m/records.jsonl.gz
     python -m benchmarks.evidence unpack results/mnist-m/records.jsonl.gz runs
-    python -m benchmarks.evidence paired mnist-m runs --columns dr0.9,average --seeds 30,31,32
+    python -m benchmarks.evidence paired results/mnist-m/mnist-m.toml runs --columns dr0.9,average --seeds 30,31,32
     python -m benchmarks.evidence weights --recipe mnistm-dr0.9 --seeds 30,31,32 --root DATA
-    python -m benchmarks.evidence figure mnist-m runs docs/pictures/mnist-m.png
+    python -m benchmarks.evidence figure results/mnist-m/mnist-m.toml runs docs/pictures/mnist-m.png
     python -m benchmarks.evidence figure results/pacs/flexible-5.toml runs docs/pictures/pacs.png --root DATA
 
 A packed run is its config, status, records, evaluations and timing; its split and its networks are not kept: `stablenet

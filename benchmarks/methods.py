@@ -225,9 +225,11 @@ def describe(options: argparse.Namespace, device: torch.device) -> dict[str, Any
     }
 
 
-def note_approximation(name: str) -> str:
-    """The note shown with such a method; a row's name need not be a method's name."""
-    return "an approximation" if name in ALGORITHMS and ALGORITHMS[name].approximation else ""
+def write_note(name: str, note: str) -> str:
+    """A row's note, and whether its method is an approximation.   name: of the row, which begins with its method's."""
+    method = name.partition(" ")[0]
+    approximates = method in set(ALGORITHMS) and bool(ALGORITHMS[method].approximation)
+    return "; ".join(text for text in (note, "an approximation" * approximates) if text)
 
 
 def show(machine: dict[str, Any], rows: list[dict[str, Any]], refused: dict[str, str]) -> str:
@@ -247,7 +249,7 @@ def show(machine: dict[str, Any], rows: list[dict[str, Any]], refused: dict[str,
         lines.append(
             f"| {row['name']}{'*' * row['uses_domains']} | {row['milliseconds']:.1f} | {row['cost']:.2f} | "
             f"{row['least']:.2f} – {row['most']:.2f} | {bar} | {before} | "
-            f"{row['note'] or note_approximation(row['name'])} |"
+            f"{write_note(row['name'], row['note'])} |"
         )
     lines += ["", f"\\* learns from domain labels. The set is {machine['images']} made-up images."]
     lines += [f"- {name} is not timed: {reason}." for name, reason in refused.items()]

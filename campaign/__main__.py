@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -16,7 +15,7 @@ from random import Random
 
 from campaign.forks import Make, import_everything, run_trials
 from campaign.parts import PARTS
-from campaign.record import append, print_summary, read_log, summarise
+from campaign.record import append, print_summary, read_log, summarise, write_summary
 from campaign.trial import Trial
 from campaign.workshop import make_workshop
 
@@ -33,6 +32,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep the folders of clean trials, too")
     parser.add_argument("--again", action="store_true", help="repeat the trials that failed")
     given = parser.parse_args(words)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     given.work.mkdir(parents=True, exist_ok=True)
     make_workshop(given.work / "workshop")
     import_everything()
@@ -50,8 +50,7 @@ def main(words: list[str] | None = None) -> int:
     summary = summarise((done[name] for name in names if name in done), given.seed)
     print_summary(summary)
     if given.out is not None:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_summary(given.out, summary)
     return 1 if summary["failed"] else 0
 
 

@@ -15,30 +15,34 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from campaign.trial import Ending, Trial, judge, list_files, write_verdict
 
-HANG = 60.0  # seconds after which a trial hangs
-_OWN_MEMORY = 6 << 30  # bytes that a trial may map beyond what is mapped already, to protect the machine
+HANG = 10.0  # seconds that an interrupted trial may take to end
 Make = Callable[[Path], Trial]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """fault: "" for a clean end.   command: as one would type it.   inputs: it stands for."""
+    """fault: "" for a clean end.   command: as one would type it.   inputs: it stands for.   skipped: why not tried."""
 
     name: str
     fault: str
     command: str
     inputs: int
     seconds: float
+    skipped: str = ""
 
 
 @dataclass
 class _Running:
+    """interrupted: when it was, 0.0 before."""
+
     name: str
     folder: Path
     start: float
+    interrupted: float = 0.0
 
 
 def run_trials(trials: Iterator[tuple[str, Make]], work: Path, jobs: int, keep: bool = False) -> Iterator[Outcome]:
@@ -79,13 +83,14 @@ def _start(name: str, make: Make, work: Path) -> tuple[int, _Running]:
 
 
 def _look(pid: int, running: _Running) -> Outcome | None:
-    """The outcome of a trial that has ended, or hangs."""
-    seconds = time.monotonic() - running.start
+    """The outcome of a trial that has ended, or hangs. One that is at work for long is interrupted first."""
+    now = time.monotonic()
+    seconds = now - running.start
     ended, status = os.waitpid(pid, os.WNOHANG)
-    if not ended and seconds < HANG:
-        return None
     fault = ""
     if not ended:
+        if not _is_hanging(pid, running, now):
+            return None
         _kill(pid)
         fault = "hang"
     elif os.WIFSIGNALED(status):
@@ -93,12 +98,32 @@ def _look(pid: int, running: _Running) -> Outcome | None:
     said = _read(running.folder / "trial.json")
     verdict = _read(running.folder / "verdict.json")
     fault = fault or str(verdict.get("fault", "ended without a verdict"))
-    return Outcome(running.name, fault, str(said.get("command", "")), int(said.get("inputs", 1)), seconds)
+    if running.interrupted and not fault and not _has_told(running.folder):
+        fault = "at work for long without a word of how long"
+    command, inputs, skipped = str(said.get("command", "")), int(said.get("inputs", 1)), str(said.get("skipped", ""))
+    return Outcome(running.name, fault, command, inputs, seconds, skipped)
 
 
-def _read(path: Path) -> dict[str, object]:
+def _has_told(folder: Path) -> bool:
+    """Whether a command has shown a bar, or said what time it expects to take."""
+    told = (folder / "stderr").read_text(errors="replace")
+    return "\u2501" in told or "expected" in told
+
+
+def _is_hanging(pid: int, running: _Running, now: float) -> bool:
+    """Whether it has not ended although it was interrupted, as it is now if its patience has run out."""
+    if running.interrupted:
+        return now - running.interrupted > HANG
+    patience = float(_read(running.folder / "trial.json").get("patience", Trial.patience))
+    if now - running.start > patience:
+        os.kill(pid, signal.SIGINT)
+        running.interrupted = now
+    return False
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found
@@ -130,10 +155,15 @@ def _live(make: Make, folder: Path) -> None:
     os.chdir(cwd)
     try:
         trial = make(cwd)
-        told = {"command": _join(trial), "inputs": trial.inputs}
+        told = {
+            "command": _join(trial),
+            "inputs": trial.inputs,
+            "patience": trial.patience,
+            "skipped": trial.skipped,
+        }
         (folder / "trial.json").write_text(json.dumps(told), encoding="utf-8")
         before = list_files(cwd)
-        status = _run(trial, folder)
+        status: int | list[str] = [] if trial.skipped else _run(trial, folder)
         if isinstance(status, list):
             fault = "; ".join(status)[:500]
             write_verdict(verdict, fault, 0)
@@ -149,22 +179,25 @@ def _live(make: Make, folder: Path) -> None:
 def _join(trial: Trial) -> str:
     import shlex
 
-    if trial.call is not None:
+    if trial.call is not None or trial.skipped:
         return getattr(trial.call, "__doc__", "") or "a call"
     chosen = [f"{name}={value}" for name, value in trial.environment.items()]
     limits = [f"ulimit -{name} {value};" for name, value in trial.limits.items()]
+    limits += [f"memory {trial.memory >> 20} MiB;"] if trial.memory != Trial.memory else []
     return " ".join([*limits, *chosen, shlex.join(["stablenet", *trial.words])])
 
 
 def _run(trial: Trial, folder: Path) -> int | list[str]:
-    limit_memory()
     if trial.call is not None:
+        limit_memory(trial.memory)
         return trial.call()
     os.environ.pop("STABLENET_DATA", None)
     os.environ.update({"COLUMNS": "160", "STABLENET_CACHE": str(folder / "cache"), **trial.environment})
     captures = [_Capture(number) for number in (1, 2)]
     sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+    limit_memory(trial.memory)
     status = _run_limited(trial)
+    limit_memory(Trial.memory)
     for name, stream, capture in zip(("stdout", "stderr"), (sys.stdout, sys.stderr), captures, strict=True):
         stream.close()
         (folder / name).write_bytes(capture.end())
@@ -213,14 +246,16 @@ def _run_limited(trial: Trial) -> int:
     return 0
 
 
-def limit_memory() -> None:
-    """What is mapped now and some gigabytes more."""
+def limit_memory(more: int) -> None:
+    """What is mapped now and `more` bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _OWN_MEMORY,) * 2)
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, hard))
 
 
 def import_everything() -> None:
     """So that no fork has to; computes nothing, because threads do not survive a fork."""
+    import encodings
     import importlib
     import pkgutil
 
@@ -231,6 +266,8 @@ def import_everything() -> None:
     import stablenet
 
     torch.set_num_threads(1)
+    for codec in ("unicode_escape", "idna", "latin_1", "utf_16", "utf_8_sig", "cp437"):
+        importlib.import_module(f"{encodings.__name__}.{codec}")
     for module in pkgutil.walk_packages(stablenet.__path__, "stablenet."):
         if not module.name.endswith("__main__") and "kernels" not in module.name:
             importlib.import_module(module.name)

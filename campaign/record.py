@@ -37,7 +37,7 @@ def summarise(outcomes: Iterable[Outcome], seed: int) -> dict[str, Any]:
         counts = parts[outcome.name.partition(":")[0]]
         counts["tried"] += 1
         counts["inputs"] += outcome.inputs
-        counts["failed" if outcome.fault else "clean"] += 1
+        counts["failed" if outcome.fault else "skipped" if outcome.skipped else "clean"] += 1
         seconds += outcome.seconds
         if outcome.fault:
             failed[outcome.fault[:60]].append(outcome)
@@ -47,6 +47,7 @@ def summarise(outcomes: Iterable[Outcome], seed: int) -> dict[str, Any]:
         "tried": total["tried"],
         "clean": total["clean"],
         "failed": total["failed"],
+        "skipped": total["skipped"],
         "seconds": round(seconds),
         "parts": {name: dict(sorted(parts[name].items())) for name in sorted(parts)},
         "faults": {fault: _shortest(found) for fault, found in sorted(failed.items())},
@@ -59,10 +60,17 @@ def _shortest(found: list[Outcome]) -> dict[str, Any]:
     return {"count": len(found), "shortest": shown}
 
 
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """In ASCII: a failing command may hold what is not valid UTF-8."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="ascii")
+
+
 def print_summary(summary: dict[str, Any]) -> None:
     for name, counts in summary["parts"].items():
         inputs = f" ({counts['inputs']:,} inputs)" if counts["inputs"] > counts["tried"] else ""
-        print(f"{name:12} tried {counts['tried']:5}  failed {counts.get('failed', 0):4}{inputs}")
+        skipped = f" ({counts['skipped']} skipped)" if counts.get("skipped") else ""
+        print(f"{name:12} tried {counts['tried']:5}  failed {counts.get('failed', 0):4}{inputs}{skipped}")
     print(f"{'all':12} tried {summary['tried']:5}  clean {summary['clean']:5}  failed {summary['failed']:4}")
     for found in summary["faults"].values():
         one = found["shortest"][0]

@@ -29,6 +29,8 @@ class Trial:
     """words: of the command.   call: instead of a command; returns the faults it found.   inputs: it stands for.
     expect: "refused" is status 2 with nothing left on disk.   check: of the ending, a fault or "".
     limits: resource limits by name, such as FSIZE.   environment: added to the own.
+    memory: bytes that it may map beyond what is mapped before.   patience: seconds after which it is interrupted, which
+    has to end it at once.   skipped: why this machine cannot try it; it is then counted, and not run.
     """
 
     words: Sequence[str] = ()
@@ -38,6 +40,9 @@ class Trial:
     check: Callable[[Ending], str] | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    memory: int = 6 << 30  # protects the machine
+    patience: float = 60.0
+    skipped: str = ""
 
 
 def judge(trial: Trial, ending: Ending, before: set[str]) -> str:

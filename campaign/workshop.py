@@ -21,6 +21,27 @@ TINY = (
     "train.milestones=[]",
 )  # fmt: skip
 
+TABLE = """title = "Mine"
+[settings]
+data.parameters = { train_size = 60, test_size = 20 }
+train = { epochs = 1, max_steps = 1, milestones = [], batch_size = 16 }
+[[column]]
+id = "one"
+title = "One"
+recipe = "embedded-dr0.9"
+[[column]]
+id = "two"
+recipe = "embedded-dr0.9"
+[[row]]
+id = "erm"
+method = "erm"
+[[row]]
+id = "ours"
+title = "Ours"
+method = "stablenet"
+values = { seed = 3 }
+"""
+
 
 def tiny(*more: str) -> list[str]:
     """Options of a training of a second."""

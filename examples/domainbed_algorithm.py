@@ -5,13 +5,13 @@
 
 import torch
 
-from stablenet.integrations.domainbed import StableNet
+from stablenet.integrations.domainbed import DomainBedStableNet
 
 
 def train(steps: int = 3) -> list[float]:
     torch.manual_seed(0)
     hparams = {"lr": 1e-3, "weight_decay": 0.0, "resnet18": True}
-    algorithm = StableNet(input_shape=(3, 28, 28), num_classes=2, num_domains=3, hparams=hparams)
+    algorithm = DomainBedStableNet(input_shape=(3, 28, 28), num_classes=2, num_domains=3, hparams=hparams)
     algorithm.train()
     losses = []
     for _ in range(steps):

@@ -95,3 +95,24 @@ def test_any_integers_make_groups():
     summary = summarize_groups(hits, total)
     assert (summary.worst, summary.groups, summary.lowest) == (2, 2, pytest.approx(2 / 3))
     assert math.isclose(summary.gap, 3 / 4 - 2 / 3)
+
+
+def test_pseudo_groups_are_classes_among_raised_and_other_weights():
+    generator = torch.Generator().manual_seed(1)
+    logits, y = torch.randn(300, 3, generator=generator), torch.randint(0, 3, (300,), generator=generator)
+    weights = 2 * torch.rand(300, generator=generator)
+    counts, plain = (GroupCounts(2, 3, torch.device("cpu")) for _ in range(2))
+    for part in torch.arange(300).split(64):
+        counts.add(logits[part], y[part], torch.zeros_like(y[part]), weights[part])
+        plain.add(logits[part], y[part], torch.zeros_like(y[part]))
+    assert "pseudo_groups" not in plain.figures(["p", "q"], ["a", "b", "c"])
+    found = counts.figures(["p", "q"], ["a", "b", "c"])["pseudo_groups"]
+    right = logits.argmax(1) == y
+    shares = []
+    for name, side in (("raised", weights > 1), ("lowered", weights <= 1)):
+        for k, label in enumerate("abc"):
+            members = right[side & (y == k)]
+            shares.append(float(members.double().mean()))
+            assert found["per_group"][name][label] == {"right": int(members.sum()), "count": len(members)}
+    assert found["worst"]["accuracy"] == pytest.approx(min(shares))
+    assert found["mean"] == pytest.approx(sum(shares) / 6)

@@ -32,6 +32,15 @@ def test_a_package_names_all_it_holds_in_reading_order(package):
     assert sorted(read_order(package)) == list_members(package)
 
 
+def test_no_two_public_classes_share_a_name():
+    places: dict[str, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_every_module_begins_with_a_sentence():
     """One that ends in the first line, or in the first paragraph where it is long."""
     for path in sorted(ROOT.rglob("*.py")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import struct
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -36,6 +37,8 @@ def make(rng: Random, workshop: Path, folder: Path) -> Trial:
             _add_odd(rng, archive, top)
     written = data.getvalue()
     (folder / "photos.zip").write_bytes(garble(rng, written) if rng.random() < 0.4 else written)
+    if rng.random() < 0.1:
+        write_sparse(rng, folder / "photos.zip")
     words = rng.choice(
         (
             ["data", "split", "folder", "classic", "--root", "photos.zip", "--target", "west", "--out", "split.tsv"],
@@ -44,6 +47,24 @@ def make(rng: Random, workshop: Path, folder: Path) -> Trial:
         )
     )
     return Trial(words=words, check=_check_inside)
+
+
+def write_sparse(rng: Random, path: Path) -> None:
+    """An archive with a stored member of gigabytes, which take no place on disk, beside good ones."""
+    name, size = b"east/cat/sparse.png", rng.choice((1 << 29, 3 << 30))
+    sizes = struct.pack("<IIIHH", rng.randrange(1 << 32), size, size, len(name), 0)
+    stored = struct.pack("<HHHHH", 20, 0, 0, 0, 0x21)  # version, flags, method, time, date
+    with path.open("wb") as file:
+        file.write(b"PK\3\4" + stored + sizes + name)
+        file.seek(size, 1)
+        start = file.tell()
+        central = b"PK\1\2" + struct.pack("<H", 20) + stored + sizes + bytes(10) + struct.pack("<I", 0) + name
+        file.write(central + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), start, 0))
+    with zipfile.ZipFile(path, "a") as archive:
+        for domain in DOMAINS:
+            for label in CLASSES:
+                for number in range(3):
+                    archive.writestr(f"{domain}/{label}/{number}.png", draw_image(rng, ".png"))
 
 
 def _add_odd(rng: Random, archive: zipfile.ZipFile, top: str) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import typer
 
 from campaign.odd import draw_word
+from campaign.parts.signals import BENCH
 from campaign.trial import Trial
-from campaign.workshop import tiny
+from campaign.workshop import TABLE, tiny
 
 NEEDED = {
     "train": lambda w: [*tiny("train.max_steps=1")],
@@ -22,7 +23,7 @@ NEEDED = {
     "saliency": lambda w: [str(w / "copy"), "--samples", "2", "--count", "1"],
     "runs": lambda w: [],
     "weights": lambda w: [str(w / "copy")],
-    "diagnose": lambda w: [str(w / "table.csv"), "--label", "y"],
+    "diagnose": lambda w: [str(w / "table.csv"), "--target", "y"],
     "list": lambda w: [],
     "data list": lambda w: [],
     "data split": lambda w: ["folder", "classic", "--root", str(w / "photos"), "--target", "west"],
@@ -33,17 +34,24 @@ NEEDED = {
     "bench list": lambda w: [],
     "bench plan": lambda w: ["unbalanced-5", "--runs", "bench"],
     "bench status": lambda w: ["--runs", "bench"],
+    "bench run": lambda w: ["mine.toml", *BENCH],
+    "bench search": lambda w: ["mine.toml", "--budget", "1", *BENCH],
+    "demo": lambda w: ["--seeds", "2", "--epochs", "1", "--workers", "1"],
+    "paper": lambda w: ["--runs", "none"],
 }
+SELDOM = ("bench run", "bench search", "demo")  # where the words are right, they take long
+_SELDOM_SHARE = 0.05
 SLOW = ("watch", "show", "help", "ray_address", "install_completion", "show_completion")
 
 
 def make(rng: Random, workshop: Path, folder: Path) -> Trial:
     import shutil
 
-    verb = rng.choice(sorted(set(NEEDED) & set(list_verbs())))
+    verb = rng.choice(SELDOM if rng.random() < _SELDOM_SHARE else sorted(set(NEEDED) - set(SELDOM)))
     shutil.copytree(workshop / "runs" / "weighted", folder / "copy")
     for name in ("photos", "table.csv", "split.tsv"):
         (folder / name).symlink_to(workshop / name)
+    (folder / "mine.toml").write_text(TABLE)
     words = [*verb.split(), *NEEDED[verb](Path())]
     for option in rng.sample(list_verbs()[verb], k=min(rng.choice((1, 1, 2)), len(list_verbs()[verb]))):
         words += _use(rng, option)

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 from campaign.trial import Trial
-from campaign.workshop import tiny
+from campaign.workshop import TABLE, tiny
 
 TRAIN = ["train", "--folder", "out", "--resume", "--device", "cpu", "--checkpoint-minutes", "0"]
 VERBS: dict[str, list[str]] = {
@@ -27,7 +27,7 @@ VERBS: dict[str, list[str]] = {
         name: [*TRAIN, "--method", name, *tiny()] for name in ("erm", "stablenet", "mixup", "group-dro", "irm", "coral")
     },
     "swad": [*TRAIN, "--method", "erm", *tiny('train.averaging="swad"', "train.swad.every=1")],
-    "paper": [*TRAIN, "--method", "stablenet", *tiny('method.parameters.preset="paper"')],
+    "in-batches": [*TRAIN, "--method", "stablenet", *tiny('method.parameters.preset="paper"')],
     "evaluate": ["evaluate", "run"],
     "predict": ["predict", "run", "photos", "--output", "out/p.csv"],
     "export": ["export", "run", "--output", "out"],
@@ -37,19 +37,36 @@ VERBS: dict[str, list[str]] = {
     "split": ["data", "split", "folder", "classic", "--root", "photos", "--target", "west", "--out", "out/split.tsv"],
     "prepare": ["data", "prepare", "folder", "--root", "photos", "--store", "out"],
     "fit": ["table", "fit", "table.csv", "--target", "y", "--page", "out.html", "--weights", "out.csv"],
-    "diagnose": ["diagnose", "table.csv", "--label", "y", "--output", "out.html"],
+    "diagnose": ["diagnose", "table.csv", "--target", "y", "--output", "out.html"],
+    "show": ["data", "show", "split.tsv", "--root", "photos", "--out", "out.png"],
+    "torch": ["export", "run", "--format", "torch", "--output", "out"],
+    "save": ["table", "fit", "table.csv", "--target", "y", "--save", "out.json"],
+    "paper": ["paper", "--runs", ".", "--page", "out.md"],
 }
+BENCH = ["--runs", "runs", "--seeds", "1", "--device", "cpu", "--jobs", "1"]
+# Verbs with processes of their own, each of which takes seconds to start.
+SLOW_VERBS: dict[str, list[str]] = {
+    "bench-run": ["bench", "run", "mine.toml", *BENCH],
+    "bench-search": ["bench", "search", "mine.toml", "--methods", "erm", "--budget", "2", *BENCH],
+    "demo": ["demo", "--output", "out", "--seeds", "2", "--epochs", "1", "--workers", "1"],
+}
+ALL_VERBS = {**VERBS, **SLOW_VERBS}
+_SLOW_SHARE = 0.06
 _TIMED = {"timing.jsonl", "run", "photos", "table.csv", "split.tsv"}  # other in every run, or there before
 _MOVING = re.compile(rb"\d+(\.\d+)? s\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?|[0-9.]+ seconds")
 
 
 def make(rng: Random, workshop: Path, folder: Path) -> Trial:
-    verb = rng.choice(sorted(VERBS))
+    verb, moments = draw(rng)
+    call = describe(lambda: disturb(verb, moments, workshop, folder), f"{verb} {moments}")
+    return Trial(call=call, inputs=len(moments), patience=300.0)
+
+
+def draw(rng: Random) -> tuple[str, list[tuple[signal.Signals, float]]]:
+    """A verb, and signals with their moments as shares of its time."""
+    verb = rng.choice(sorted(SLOW_VERBS if rng.random() < _SLOW_SHARE else VERBS))
     kinds = (signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
-    moments = [(rng.choice(kinds), rng.random()) for _ in range(rng.choice((1, 2, 3)))]
-    return Trial(
-        call=describe(lambda: disturb(verb, moments, workshop, folder), f"{verb} {moments}"), inputs=len(moments)
-    )
+    return verb, [(rng.choice(kinds), rng.random()) for _ in range(rng.choice((1, 2, 3)))]
 
 
 def describe(call: Callable[[], list[str]], text: str) -> Callable[[], list[str]]:
@@ -57,28 +74,44 @@ def describe(call: Callable[[], list[str]], text: str) -> Callable[[], list[str]
     return call
 
 
-def disturb(verb: str, moments: list[tuple[int, float]], workshop: Path, folder: Path) -> list[str]:
+def disturb(verb: str, moments: list[tuple[signal.Signals, float]], workshop: Path, folder: Path) -> list[str]:
     """Faults found; an undisturbed command is timed and read first."""
     whole, broken = folder / "whole", folder / "broken"
     start = time.monotonic()
-    status = finish(start_command(VERBS[verb], prepare(whole, workshop), folder / "log"))
+    status = finish(start_command(ALL_VERBS[verb], prepare(whole, workshop), folder / "log"))
     if status != 0:
         return [f"undisturbed, it ends with {status}: {(folder / 'log').read_text()[-300:]}"]
     length = time.monotonic() - start
     prepare(broken, workshop)
     faults = []
     for number, share in moments:
-        pid = start_command(VERBS[verb], broken, folder / "log")
+        pid = start_command(ALL_VERBS[verb], broken, folder / "log")
         time.sleep(length * share)
         os.kill(pid, number)
         status = finish(pid)
+        _wait_for_workers(broken)
         text = (folder / "log").read_text(errors="replace")
         if status not in (0, -number, 130, -signal.SIGTERM) or "Traceback" in text:
-            faults.append(f"{signal.Signals(number).name} ends with {status}: {text[-300:]}")
-    status = finish(start_command(VERBS[verb], broken, folder / "log"))
+            faults.append(f"{number.name} ends with {status}: {text[-300:]}")
+    status = finish(start_command(ALL_VERBS[verb], broken, folder / "log"))
     if status != 0:
         return [*faults, f"afterwards, it failed: {(folder / 'log').read_text()[-300:]}"]
     return [*faults, *compare(whole, broken)]
+
+
+def _wait_for_workers(folder: Path) -> None:
+    """Processes of a command that was killed write their checkpoints and end."""
+    for _ in range(600):
+        if not any(_works_in(place, folder) for place in Path("/proc").glob("[0-9]*")):
+            return
+        time.sleep(0.05)
+
+
+def _works_in(place: Path, folder: Path) -> bool:
+    try:
+        return os.readlink(place / "cwd") == str(folder)
+    except OSError:  # it has ended
+        return False
 
 
 def prepare(folder: Path, workshop: Path) -> Path:
@@ -86,6 +119,7 @@ def prepare(folder: Path, workshop: Path) -> Path:
     shutil.copytree(workshop / "runs" / "weighted", folder / "run")
     for name in ("photos", "table.csv", "split.tsv"):
         (folder / name).symlink_to(workshop / name)
+    (folder / "mine.toml").write_text(TABLE)
     return folder
 
 
@@ -153,7 +187,8 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def _is_timed(path: Path) -> bool:
     kept = path.parts[0] == "run" and path.name not in ("timing.jsonl",)
-    return path.name in _TIMED or path.parts[0] in (_TIMED - {"run"}) or (not kept and ".cache" in path.parts)
+    named = path.name in _TIMED or path.parts[0] in (_TIMED - {"run"}) or ".bench" in path.parts
+    return named or (not kept and ".cache" in path.parts)
 
 
 @cache

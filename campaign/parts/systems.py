@@ -26,7 +26,7 @@ WRITERS = {
     "prepare": lambda out: ["data", "prepare", "folder", "--root", "photos", "--store", out],
     "cache": lambda out: ["data", "prepare", "folder", "--root", "photos"],
     "fit": lambda out: [*FIT, "--page", out, "--weights", f"{out}.w", "--save", f"{out}.m"],
-    "diagnose": lambda out: ["diagnose", "table.csv", "--label", "y", "--output", out],
+    "diagnose": lambda out: ["diagnose", "table.csv", "--target", "y", "--output", out],
     "search": lambda out: ["bench", "status", "--runs", out],
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ def make(rng: Random, workshop: Path, folder: Path) -> Trial:
 def _choose_words(rng: Random, names: list[str], workshop: Path) -> list[str]:
     target = rng.choice(names)
     if rng.random() < 0.2:
-        words = ["diagnose", "t.csv", "--label", target]
+        words = ["diagnose", "t.csv", "--target", target]
         return words + (["--context", rng.choice(names)] if rng.random() < 0.5 else [])
     if rng.random() < 0.08:
         return ["predict", str(workshop / "runs" / "plain"), "t.csv"]
@@ -39,7 +39,7 @@ def _choose_words(rng: Random, names: list[str], workshop: Path) -> list[str]:
         ("--estimator", ("linear", "mlp", "forest")),
         ("--leave-out", names),
         ("--categorical", names),
-        ("--missing", ("error", "drop", "fill")),
+        ("--missing", ("mark", "drop", "error", "fill")),
         ("--weights", ("w.csv", ".", "no/w.csv")),
         ("--save", ("m.model", ".", "no/m.model")),
     ):

@@ -7,7 +7,7 @@ from random import Random
 
 from campaign.odd import TOML, draw_value, garble
 from campaign.trial import Trial
-from campaign.workshop import tiny
+from campaign.workshop import TABLE, tiny
 
 CONFIG = """label = "mine"
 seed = 1
@@ -21,26 +21,6 @@ epochs = 1
 max_steps = 1
 batch_size = 16
 milestones = []
-"""
-TABLE = """title = "Mine"
-[settings]
-data.parameters = { train_size = 60, test_size = 20 }
-train = { epochs = 1, max_steps = 1, milestones = [], batch_size = 16 }
-[[column]]
-id = "one"
-title = "One"
-recipe = "embedded-dr0.9"
-[[column]]
-id = "two"
-recipe = "embedded-dr0.9"
-[[row]]
-id = "erm"
-method = "erm"
-[[row]]
-id = "ours"
-title = "Ours"
-method = "stablenet"
-values = { seed = 3 }
 """
 SPACE = """[common]
 "train.learning_rate" = { low = 0.001, high = 0.1, log = true }

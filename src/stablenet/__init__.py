@@ -4,10 +4,10 @@ The public names load on first use, so that `import stablenet` and the command l
 
 In reading order: `weighting`, the method itself, and `independence`, its statistic as a test; `tabular` and
 `integrations`, the method for tables and for training loops of others. Then what trains images: `data`, `models`,
-`algorithms`, `engine`, `evaluation`, `export`. Then what shows results: `saliency`, `bench`, `report`, `demo`,
-`diagnose`, with `pages` for their charts and HTML, and `cli` for the command line. Shared by all of them are the
-modules `errors`, `registry`, `values`, `files`, `frames`, `randomness`, `metrics`, `processes`, `replay`, `imports` and
-`old_names`.
+`algorithms`, `engine`, `evaluation`, `export`, and `datasets` for loops of one's own. Then what shows results:
+`saliency`, `bench`, `report`, `demo`, `tryout`, `diagnose`, with `pages` for their charts and HTML, and `cli` for the
+command line. Shared by all of them are the modules `errors`, `registry`, `values`, `files`, `frames`, `randomness`,
+`metrics`, `processes`, `replay`, `imports` and `old_names`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from stablenet._version import __version__
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
+    from stablenet import datasets
+    from stablenet.export import load_model
     from stablenet.independence import independence_test, pairwise_independence_test, plot_dependence
     from stablenet.tabular import StableClassifier, StableRegressor
     from stablenet.weighting import StableWeighting
@@ -28,6 +30,7 @@ _HOMES = {
     "StableRegressor": "stablenet.tabular",
     "StableWeighting": "stablenet.weighting",
     "independence_test": "stablenet.independence",
+    "load_model": "stablenet.export",
     "pairwise_independence_test": "stablenet.independence",
     "plot_dependence": "stablenet.independence",
 }
@@ -38,13 +41,17 @@ __all__ = [
     "StableWeighting",
     "UserError",
     "__version__",
+    "datasets",
     "independence_test",
+    "load_model",
     "pairwise_independence_test",
     "plot_dependence",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name == "datasets":
+        return import_module("stablenet.datasets")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'stablenet' has no attribute {name!r}")

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from stablenet.errors import UserError
+from stablenet.values import is_text, show
 
 _LONGEST = 300  # characters of a path in a message
+PARTIAL = ".partial-"  # in the names of folders that are being built
 _GLANCE = 0.1  # seconds to retry a lock: `is_locked` takes it for a moment, which must not look like a holder
 
 
@@ -112,7 +114,18 @@ def write_bytes(path: Path, data: bytes, sync: bool = True) -> None:
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:
     """Write text as UTF-8, with unchanged line ends on every system."""
-    write_bytes(path, text.encode(), sync)
+    write_bytes(path, encode_text(text, path), sync)
+
+
+def encode_text(text: str, path: Path) -> bytes:
+    """UTF-8 for a file at `path`; names of files that are no text cannot be written."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        odd = show(text[max(0, error.start - 20) : error.start + 20])
+        raise UserError(
+            f"{shorten_path(path)} cannot hold {odd}, which is not valid UTF-8: rename that file or folder"
+        ) from error
 
 
 def write_json(path: Path, values: Any, sync: bool = True) -> None:
@@ -122,10 +135,8 @@ def write_json(path: Path, values: Any, sync: bool = True) -> None:
 def check_names(names: Iterable[object]) -> None:
     """Refuse names of files that are not text: no table and no page can hold them."""
     for name in names:
-        try:
-            str(name).encode()
-        except UnicodeEncodeError as error:
-            raise UserError(f"the file name {shorten_path(name)} is not valid UTF-8: rename the file") from error
+        if not is_text(str(name)):
+            raise UserError(f"the file name {shorten_path(name)} is not valid UTF-8: rename the file")
 
 
 def check_file(path: Path) -> None:
@@ -197,7 +208,7 @@ class Lines:
     def append(self, record: dict[str, Any]) -> None:
         line = json.dumps(replace_nan(record), ensure_ascii=False, allow_nan=False) + "\n"
         with name_refusals(self._path):
-            self._file.write(line.encode())
+            self._file.write(encode_text(line, self._path))
             self._file.flush()
 
     def length(self) -> int:
@@ -252,9 +263,9 @@ def build_folder(path: Path) -> Iterator[Path]:
 
     Call while holding `lock`: folders left behind by killed processes are removed first.
     """
-    for leftover in path.parent.glob(f".{path.name}.partial-*"):
+    for leftover in path.parent.glob(f".{path.name}{PARTIAL}*"):
         shutil.rmtree(leftover)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
     folder.chmod(0o755)  # mkdtemp's folders are private to the user
     try:
         with name_full_disk(path):
@@ -300,15 +311,21 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Let one process at a time build `path`; the others wait here. Creates the parent folder of `path`."""
+def lock(path: Path, wait: bool = True) -> Iterator[bool]:
+    """Let one process at a time build `path`; others wait here, or get False. Creates the parent folder of `path`."""
     from filelock import lock_descriptor
 
-    file = path.parent / f".{path.name}.lock"
+    file = lock_file(path)
     with _open_lock(file) as descriptor:
-        with _name_missing_locks(file):
-            lock_descriptor(descriptor)
-        yield
+        if wait:
+            with _name_missing_locks(file):
+                lock_descriptor(descriptor)
+        yield wait or _try_lock(descriptor, file)
+
+
+def lock_file(path: Path) -> Path:
+    """The file that is locked while `path` is built."""
+    return path.with_name(f".{path.name}.lock")
 
 
 def is_locked(path: Path) -> bool:

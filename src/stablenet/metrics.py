@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 MOST_DOMAINS = 20  # listed individually; sets with more (MNIST-M has 200) have only a few images in each
+SIDES = ("lowered", "raised")  # pseudo-contexts: usual pairs of class and context, and rare ones, as weights see them
 BINS = 15  # of equal width; the usual number for deep networks
 CONFIDENCE = 0.95
 SMALLEST_GROUP = 10  # samples: the interval of a smaller group's accuracy spans 40 points and more
@@ -28,6 +29,7 @@ class GroupCounts:
         self._shape = (num_domains, num_classes)
         self._counts = torch.zeros(2, num_domains * num_classes, dtype=torch.int64, device=device)
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._sides = torch.zeros(2, len(SIDES) * num_classes, dtype=torch.int64, device=device)
         self._weighted = torch.zeros(4, dtype=torch.float64, device=device)  # Σw, Σw², Σw·right, Σw·loss
 
     def add(self, logits: Tensor, y: Tensor, domain: Tensor, weights: Tensor | None = None) -> None:
@@ -40,16 +42,19 @@ class GroupCounts:
             losses = functional.cross_entropy(logits.float(), y, reduction="none")
             terms = torch.stack([torch.ones_like(losses), weights, right, losses])
             self._weighted += terms.double() @ weights.double()
+            side = (weights > 1).long() * self._shape[1] + y
+            self._sides.index_add_(1, side, torch.stack([right, torch.ones_like(right)]))
 
     def tensors(self) -> tuple[Tensor, ...]:
         """The tensors to sum over processes."""
-        return self._counts, self._loss, self._weighted
+        return self._counts, self._loss, self._weighted, self._sides
 
     def figures(self, domains: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
         """Loss and accuracy: overall, mean over domains, per domain and per class, and of the groups.
 
         worst_group_accuracy is the lowest accuracy of all groups, however small; `groups`: see `describe_groups`.
-        With weights also weighted_accuracy, weighted_loss and the effective sample size, weighted_count.
+        With weights also weighted_accuracy, weighted_loss and the effective sample size, weighted_count; and
+        pseudo_groups, the same as `groups` for classes among samples whose weight is raised, and lowered or kept.
         """
         counts = self._counts.cpu().view(2, *self._shape)
         right, total = counts[0], counts[1]
@@ -70,6 +75,8 @@ class GroupCounts:
         if mass:
             figures |= {"weighted_accuracy": hits / mass, "weighted_loss": losses / mass}
             figures["weighted_count"] = mass**2 / squares
+            right, total = self._sides.cpu().view(2, len(SIDES), -1)
+            figures["pseudo_groups"] = describe_groups(right, total, SIDES, classes)
         return figures
 
 

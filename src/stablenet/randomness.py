@@ -1,9 +1,9 @@
 """Counter-based random numbers: pure functions of a seed and counters, with no generator state to save or share.
 
-`combine` and `draw_uniform` produce numbers; `mix_seed` and `mix_process_seed` produce seeds for torch's generators.
-A sample's numbers depend only on (seed, epoch, index), not on its batch, process or run, so resuming and dividing
-batches among processes change nothing. The mixer is splitmix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom
-Number Generators, OOPSLA 2014), in wrapping int64 arithmetic on any device.
+`combine` and `draw_uniform` produce numbers; `combine_seed`, `mix_seed` and `mix_process_seed` produce seeds for
+torch's generators. A sample's numbers depend only on (seed, epoch, index), not on its batch, process or run, so
+resuming and dividing batches among processes change nothing. The mixer is splitmix64 (Steele, Lea and Flood, Fast
+Splittable Pseudorandom Number Generators, OOPSLA 2014), in wrapping int64 arithmetic on any device.
 
 Depends on torch only, like `stablenet.weighting`. Splits are drawn by `stablenet.data.draw` instead, which orders names
 by their hashes, so that `stablenet data split` need not import torch.
@@ -44,6 +44,11 @@ def combine(seed: int, *counters: int | Tensor) -> Tensor:
     return bits
 
 
+def combine_seed(seed: int, *counters: int) -> int:
+    """`combine` as a seed for one of torch's generators."""
+    return int(combine(seed, *counters))
+
+
 def draw_uniform(key: Tensor, count: int) -> Tensor:
     """Draw `count` uniform numbers in [0, 1) for each key (b,) int64.   Returns (b, count) float32."""
     step = torch.arange(count, device=key.device) * _GAMMA
@@ -78,7 +83,7 @@ class StepDraws(nn.Module):
         return uniform
 
 
-# The two functions below differ from each other and from `combine`: published results depend on all three.
+# The two functions below differ from each other and from `combine_seed`: published results depend on all three.
 
 
 def mix_seed(seed: int, call: int) -> int:

@@ -223,6 +223,15 @@ def show(value: object) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
+def is_text(value: str) -> bool:
+    """Whether a string can be written as UTF-8: bytes of a command line or a file name that are no text cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @cache
 def field_types(kind: Any) -> dict[str, Any]:
     """The annotation of every field of a dataclass, bounds included."""
@@ -284,7 +293,7 @@ def _convert_mapping(value: Any, kind: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _wrong_type(value, dict, where)
     for name in value:
-        require(isinstance(name, str), where, "a table with text keys", value)
+        require(isinstance(name, str) and is_text(name), where, "a table with text keys", value)
     return {name: convert(item, kind, _join(where, name)) for name, item in value.items()}
 
 
@@ -294,7 +303,7 @@ def _check_plain(value: Any, where: str, depth: int = 0) -> Any:
         raise SettingError(where, f" is nested too deeply: tables and lists may have at most {DEEPEST} levels")
     if isinstance(value, Mapping):
         for name, item in value.items():
-            require(isinstance(name, str), where, "a table with text keys", value)
+            require(isinstance(name, str) and is_text(name), where, "a table with text keys", value)
             _check_plain(item, _join(where, name), depth + 1)
     elif isinstance(value, list | tuple):
         for k, item in enumerate(value):
@@ -319,6 +328,7 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
         return _convert_float(value, where)
     if hint is str and isinstance(value, str):
         require("\0" not in value, where, "text without NUL", value)
+        require(is_text(value), where, "text that is valid UTF-8", value)
         return value
     if hint is Path and isinstance(value, str | Path):
         require("\0" not in str(value), where, "a path without NUL", value)

@@ -129,6 +129,14 @@ def test_stablenet_n_is_the_original():
     assert functions == {"stablenet-n": {"num_functions": 5}, "stablenet-l": {"num_functions": 0}}
 
 
+def test_dg_mmld_has_the_published_number_of_pseudo_domains():
+    """Two with ResNet-18, three as in the published script with any other network."""
+    for table in TABLES:
+        for row in (row for row in table.rows if row.method == "dg-mmld"):
+            other = table.name in ("mnist-m", "paper-resnet50")
+            assert row.parameters == ({} if other else {"pseudo_domains": 2}), table.name
+
+
 def test_a_table_of_several_has_their_numbers_and_rows():
     joined = find_table("paper-resnet50")
     for table, column in (("classic", "pacs-average"), ("unbalanced-3", "pacs-photo"), ("flexible-2", "pacs-overall")):

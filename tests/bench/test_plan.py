@@ -10,6 +10,7 @@ from stablenet.bench.cells import check_methods, choose_rows, flatten, make_run
 from stablenet.bench.paper_tables import find_table
 from stablenet.bench.plan import TablePart, make_orders, make_plan
 from stablenet.bench.worker import Speed, estimate, guess_gigabytes, read_speeds, speeds_path
+from stablenet.data.splits import read_parameters
 from stablenet.engine.run import load_run
 from stablenet.errors import UserError
 
@@ -41,6 +42,34 @@ def test_the_papers_tables_can_be_planned(name, tmp_path):
     table = find_table(name)
     plan = make_plan(table, tmp_path, TablePart(seeds=(0,)))
     assert {row for run in plan.runs for row, _ in run.cells} == {row.id for row in table.rows if not row.extra}
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+OURS = [path for path in sorted(RESULTS.glob("**/*.toml")) if "[[row]]" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_our_own_tables_can_be_planned(path, tmp_path, monkeypatch):
+    """Every recipe, method, parameter and split is known; the weights file may hold anything."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "resnet50-imagenet-caffe-fp16.safetensors").write_bytes(b"weights")
+    table = find_table(str(path))
+    plan = make_plan(table, tmp_path / "runs", TablePart(seeds=(0,)), root=tmp_path / "data")
+    assert {row for run in plan.runs for row, _ in run.cells} == {row.id for row in table.rows if not row.extra}
+    if path.parent.name == "natural":
+        for each in plan.runs:
+            settings = each.run.config.data
+            read_parameters(settings.setting, settings.parameters)
+
+
+def test_averaged_weights_are_evaluated_where_there_are_some(made):
+    plan = make_plan(made.table, made.runs, TablePart(seeds=(0,)))
+    swad = replace(made.table, settings={"train": {"averaging": "swad"}})
+    assert {order.rules for order in make_orders(plan.runs, made.table, made.runs)} == {("source-validation", "last")}
+    averaged = make_plan(swad, made.runs, TablePart(seeds=(0,))).runs
+    assert all(order.rules[-1] == "averaged" for order in make_orders(averaged, swad, made.runs))
+    assert {order.rules for order in make_orders(averaged, swad, made.runs, rules=())} == {()}
 
 
 def test_a_run_under_another_name_is_found(bench):

@@ -3,10 +3,12 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from benchmarks.evidence import unpack
 
-from stablenet.bench import collect
+from stablenet.bench import collect, find_table
 from stablenet.bench.cells import make_run, record_search
 from stablenet.bench.collect import scan_runs
 from stablenet.bench.plan import TablePart, make_plan
@@ -74,6 +76,44 @@ def test_a_rule_that_needs_group_labels_says_so(made):
     result = collect(made.table, made.runs, rule="worst-group")
     assert any("group labels" in warning for warning in result.warnings)
     assert "chosen by worst-group (needs group labels)" in write_markdown(result)
+
+
+def test_a_row_may_have_a_rule_of_its_own(bench):
+    """ERM by the last epoch, StableNet by the table's rule; a rule without an evaluation leaves its runs out."""
+    run = folder(bench, column="half", seed=0)
+    lines = [json.loads(line) for line in (run / "evaluation.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["figures"]["accuracy"] = 0.25 if line["rule"] == "last" else line["figures"]["accuracy"]
+    (run / "evaluation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = (replace(bench.table.rows[0], rule="last"), replace(bench.table.rows[1], rule="averaged"))
+    result = collect(replace(bench.table, rows=rows), bench.runs)
+    assert result.cell("erm", "half").by_seed[0] == 25
+    assert result.cell("stablenet", "half").reason == "2 unfinished"
+    assert "ERM: by last" in write_markdown(result)
+    with pytest.raises(UserError, match="selection rule 'lest'"):
+        replace(rows[0], rule="lest")
+    grouped = collect(replace(bench.table, rows=(replace(rows[0], rule="worst-group"),)), bench.runs)
+    assert any("group labels" in warning for warning in grouped.warnings)
+
+
+def test_runs_of_an_earlier_preset_are_found_where_it_is_stated_and_only_there(tmp_path):
+    """The published runs of the coloured digits, of release 0.1."""
+    results = Path(__file__).parents[2] / "results" / "coloured"
+    unpack(results / "records.jsonl.gz", tmp_path / "runs")
+    table = find_table(str(results / "table.toml"))
+    stated = collect(table, tmp_path / "runs")
+    assert stated.cell("stablenet", "abroad").mean == pytest.approx(57.7, abs=0.05)
+    assert any("version 1 of their preset" in warning for warning in stated.warnings)
+    assert {ref.preset for value in stated.cell("erm", "abroad").values for ref in value.runs} == {""}
+    today = replace(table, rows=(table.rows[0], replace(table.rows[1], parameters={})))
+    result = collect(today, tmp_path / "runs")
+    assert result.cell("stablenet", "abroad").reason == "8 runs of version 1 of its preset, which does something else"
+    assert result.runs_found == 8
+    plans = [
+        make_plan(each, tmp_path / "runs", TablePart(methods=("stablenet",), seeds=(0,))).left
+        for each in (table, today)
+    ]
+    assert [len(left) for left in plans] == [0, 1]
 
 
 def test_a_domain_without_target_images_is_missing(made):

@@ -40,3 +40,24 @@ def test_a_wrong_column_is_a_user_error(table):
     result = CliRunner().invoke(app, ["table", "fit", str(table), "--target", "z"])
     assert isinstance(result.exception, UserError)
     assert not table.with_suffix(".html").exists()
+
+
+def test_diagnose_takes_the_options_of_fit_and_the_former_names_with_a_notice(table, tmp_path):
+    frame = pd.read_csv(table)
+    frame.loc[::9, "a"] = np.nan
+    frame.assign(month=frame.index % 12).to_csv(table, index=False)
+    shared = ["--environment", "site", "--categorical", "month", "--leave-out", "c", "--missing", "drop"]
+    fitted = CliRunner().invoke(app, ["table", "fit", str(table), "--target", "y", *shared])
+    assert fitted.exit_code == 0, fitted.output
+    page = ["--output", str(tmp_path / "page.html")]
+    asked = CliRunner().invoke(app, ["diagnose", str(table), "--target", "y", *shared, *page])
+    assert asked.exit_code == 0, asked.output
+    words = f"{table} --target y --environment site --leave-out c --categorical month --missing drop"
+    assert words in asked.output
+    assert f"table fit {words}" in (tmp_path / "page.html").read_text()
+    former = CliRunner().invoke(app, ["diagnose", str(table), "--label", "y", "--context", "site", *page])
+    assert former.exit_code == 0, former.output
+    assert "--target y --environment site" in former.output
+    filled = CliRunner().invoke(app, ["table", "fit", str(table), "--target", "y", "--missing", "fill"])
+    assert filled.exit_code == 0, filled.output
+    assert "--missing fill is now --missing mark" in filled.output

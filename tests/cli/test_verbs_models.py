@@ -7,7 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from stablenet.cli.verbs_models import list_groups, tabulate_figures, tabulate_shares
+from stablenet.cli.verbs_models import list_failures, list_groups, tabulate_figures, tabulate_shares
 from stablenet.evaluation.evaluate import Evaluation
 from stablenet.evaluation.selection import RULES, Choice
 from stablenet.metrics import describe_groups
@@ -57,3 +57,9 @@ def test_the_rule_says_whether_it_needs_group_labels(rule):
     assert ("needs group labels" in told) == (rule == "worst-group")
     for words in ("75.0 %", "82.5 %", "8.3"):
         assert words in told, "worst group, mean over groups, gap"
+
+
+def test_a_lost_group_is_said():
+    (note,) = list_failures([evaluation([[(45, 50), (0, 40)]])])
+    assert note.startswith("run-1, test: the network is wrong for all 40 images of dog on place0: look at")
+    assert list(list_failures([evaluation([[(45, 50), (3, 40)]])])) == []

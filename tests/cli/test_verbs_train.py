@@ -4,6 +4,8 @@ import subprocess
 import sys
 import time
 from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -60,6 +62,15 @@ def test_train_prints_one_result(trained):
     assert "dependence " in done.stderr  # the line of the epoch
 
 
+def test_a_network_that_has_not_learned_is_said_at_the_end(capsys):
+    figures = {"count": 40, "accuracy": 0.5, "loss": 1.0, "per_class": {"cat": 1.0, "dog": 0.0}}
+    record = {"kind": "epoch", "epoch": 1, "validation": figures}
+    Bar().print_end(SimpleNamespace(records=[record], path=Path("run-1")))
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].startswith("note: the network predicts 'cat' for every held-out image: train longer")
+    assert told[-1] == "run-1"
+
+
 def test_train_again_does_nothing(trained):
     runs, _ = trained
     again = invoke("train", "--method", "stablenet", "--device", "cpu", "--runs", runs, *SETS)
@@ -91,8 +102,10 @@ def test_runs_lists_it(trained):
 
 
 def test_tensorboard_on_request(tmp_path):
-    invoke("train", "--device", "cpu", "--folder", tmp_path / "run", "--tensorboard", *SETS)
+    done = invoke("train", "--device", "cpu", "--folder", tmp_path / "run", "--tensorboard", "--logger", "csv", *SETS)
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+    assert (tmp_path / "run" / "metrics.csv").read_text().startswith("step,")
+    assert "--tensorboard is now --logger tensorboard" in done.stderr
 
 
 def test_list_names_everything():

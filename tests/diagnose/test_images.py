@@ -79,7 +79,7 @@ def flatten(folder, to):
 
 
 def test_a_folder_of_domains_names_its_context(folder):
-    found = diagnose_images(open_place(folder, "label", None), ImageChoices())
+    found = diagnose_images(open_place(folder), ImageChoices())
     assert found.classes == ("camel", "cow")
     assert found.context.names == ("grass", "sand")
     assert found.context.v_before == pytest.approx(0.8, abs=0.05)
@@ -88,7 +88,7 @@ def test_a_folder_of_domains_names_its_context(folder):
 
 
 def test_a_folder_of_classes_and_a_listing_see_the_same_images(folder, tmp_path):
-    plain = diagnose_images(open_place(flatten(folder, tmp_path / "flat"), "label", None), ImageChoices())
+    plain = diagnose_images(open_place(flatten(folder, tmp_path / "flat")), ImageChoices())
     assert plain.context is None
     lines = [f"{f.relative_to(tmp_path)},{f.parent.name},{f.parent.parent.name}" for f in folder.glob("*/*/*.png")]
     listing = tmp_path / "images.csv"
@@ -101,23 +101,46 @@ def test_a_folder_of_classes_and_a_listing_see_the_same_images(folder, tmp_path)
 def test_broken_images_are_told_and_many_refused(folder):
     files = sorted(folder.glob("*/*/*.png"))
     files[0].write_bytes(b"no image")
-    found = diagnose_images(open_place(folder, "label", None), ImageChoices())
-    assert found.notes == ("1 images could not be read",)
+    found = diagnose_images(open_place(folder), ImageChoices())
+    name = files[0].relative_to(folder).as_posix()
+    assert found.notes == (f"1 images could not be read, such as {name}",)
     for file in files[1:20]:
         file.write_bytes(b"no image")
-    with pytest.raises(UserError, match="20 of 120 images"):
-        diagnose_images(open_place(folder, "label", None), ImageChoices())
+    with pytest.raises(UserError, match=f"20 of the first 64 images of data cannot be read, such as {name}"):
+        diagnose_images(open_place(folder), ImageChoices())
+
+
+def test_images_that_cannot_be_read_stop_the_reading_at_once(folder):
+    for file in folder.glob("*/*/*.png"):
+        file.write_bytes(b"no image")
+    subject, asked = open_place(folder), []
+    with pytest.raises(UserError, match="64 of the first 64 images"):
+        extract_features(subject, None, 32, lambda done, total: asked.append(done))
+    assert asked == []
+
+
+def test_of_a_given_split_the_training_part_is_diagnosed(folder, tmp_path):
+    images = flatten(folder, tmp_path / "flat")
+    lines = [f"{file.relative_to(tmp_path)},{file.parent.name},{int(file.stem) % 3}" for file in images.glob("*/*.png")]
+    listing = tmp_path / "images.csv"
+    listing.write_text("path,label,split\n" + "\n".join(lines) + "\n")
+    subject = open_place(listing)
+    assert subject.name == "images"
+    assert len(subject) == 40
+    assert {int(name.split("/")[-1].split(".")[0]) % 3 for name in subject.ids} == {0}
+    assert subject.notes == ("the training part of the given split (train 40, validation 40, test 40)",)
+    assert len(open_place(listing, part="none")) == 120
 
 
 def test_rare_classes_and_a_limit_are_told(folder):
     paint(folder / "sand" / "goat" / "1.png", (0, 0, 0), np.random.default_rng(1))
-    subject = choose_images(open_place(folder, "label", None), 10_000, 0)
+    subject = choose_images(open_place(folder), 10_000, 0)
     assert len(subject) == 120
     assert subject.notes == ("left out, with fewer than 10 images: goat",)
-    drawn = choose_images(open_place(folder, "label", None), 100, 0)
+    drawn = choose_images(open_place(folder), 100, 0)
     assert "100 of 121 images" in drawn.notes[0]
     with pytest.raises(UserError, match="at least 50 images"):
-        choose_images(open_place(folder, "label", None), 30, 0)
+        choose_images(open_place(folder), 30, 0)
 
 
 def test_a_backbone_gives_its_first_stages_and_no_more(folder, tmp_path):
@@ -128,7 +151,7 @@ def test_a_backbone_gives_its_first_stages_and_no_more(folder, tmp_path):
     save_file(body, tmp_path / "w.safetensors")
     stages = ShallowStages("resnet18", str(tmp_path / "w.safetensors"))
     stages._body.layer3 = network.layer3
-    found = extract_features(open_place(folder, "label", None), stages, 32)
+    found = extract_features(open_place(folder), stages, 32)
     assert found.whole.shape == found.border.shape == (120, 2 * (64 + 128))
     reference = resnet18(weights=None).eval()
     reference.load_state_dict(body, strict=False)
@@ -146,21 +169,21 @@ def test_a_backbone_gives_its_first_stages_and_no_more(folder, tmp_path):
 )
 def test_half_a_backbone_is_refused(choices, match, folder):
     with pytest.raises(UserError, match=match):
-        diagnose_images(open_place(folder, "label", None), ImageChoices(**choices))
+        diagnose_images(open_place(folder), ImageChoices(**choices))
 
 
 def test_mistakes_in_the_place_are_named(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
-        open_place(tmp_path / "nothing", "label", None)
+        open_place(tmp_path / "nothing")
     (tmp_path / "empty" / "a").mkdir(parents=True)
     with pytest.raises(UserError, match="holds no images"):
-        open_place(tmp_path / "empty", "label", None)
+        open_place(tmp_path / "empty")
     with pytest.raises(UserError, match="composed by a split"):
         open_source("embedded", None, None, "", {})
     listing = tmp_path / "l.csv"
     listing.write_text("path,label\na.png,x\n")
     with pytest.raises(UserError, match="column 'place'"):
-        open_place(listing, "label", "place")
+        open_place(listing, context="place")
 
 
 def test_the_page_holds_everything_itself(tmp_path):

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import threading
 
 import pytest
@@ -12,6 +13,8 @@ from stablenet.engine.feature_cache import FeatureCache, FeatureKey, FeatureWrit
 from stablenet.engine.monitor import Watcher
 from stablenet.files import lock
 from stablenet.models import Network
+from stablenet.weighting import distributed
+from tests.engine.test_processes import await_two, join_two, start_two
 from tests.engine.tiny import tiny_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -39,6 +42,11 @@ def cache(tmp_path, monkeypatch):
 def passes(monkeypatch):
     """How many images went through the network for their features."""
     counted = []
+    count_images(monkeypatch, counted)
+    return counted
+
+
+def count_images(patch, counted):
     original = Network.read_taps
 
     def read_taps(self, names, batches, collect):
@@ -46,8 +54,7 @@ def passes(monkeypatch):
         counted.append(sum(len(images) for _, images in batches))
         original(self, names, batches, collect)
 
-    monkeypatch.setattr(Network, "read_taps", read_taps)
-    return counted
+    patch.setattr(Network, "read_taps", read_taps)
 
 
 def run(folder, *settings, watcher=None):
@@ -103,9 +110,9 @@ def test_features_that_changed_or_are_damaged_are_read_again(cache, tmp_path):
 
 
 def change(path):
-    data = bytearray((path / "tap0.f32").read_bytes())
-    data[:256] = torch.full((64,), 9.0).numpy().tobytes()
-    (path / "tap0.f32").write_bytes(data)
+    data = bytearray((path / "tap0.f16").read_bytes())
+    data[:256] = torch.full((128,), 9.0).half().numpy().tobytes()
+    (path / "tap0.f16").write_bytes(data)
 
 
 def cut(path):
@@ -199,3 +206,63 @@ def test_rounding_is_no_change_and_other_rows_are(cache):
         kept.check(torch.arange(3), {"one": torch.tensor([[0.0], [1], [2.2]]).expand(3, 3)})
     with pytest.raises(Unusable, match="now gives others"):
         kept.check(index, features)  # the third row as the first
+
+
+def test_half_precision_is_what_a_whole_set_holds(cache):
+    key, values = FeatureKey("some", {}), torch.randn(300, 3) * 100
+    key.path.mkdir(parents=True)
+    writer = FeatureWriter(key.path)
+    writer.add(torch.arange(300), {"one": values}, torch.arange(300))
+    writer.finish(key)
+    _, features, _ = next(KeptFeatures(key.path).read(1))
+    assert torch.equal(features["one"].to(torch.float16), values.to(torch.float16))
+
+
+def test_a_lock_is_given_back_where_another_process_has_none(cache, monkeypatch):
+    key, answers, free = FeatureKey("some", {}), iter([0, 1, 0]), []
+
+    def look(seconds):
+        with lock(key.path, wait=False) as taken:
+            free.append(taken)
+
+    monkeypatch.setattr(distributed, "smallest", lambda value, device: next(answers))
+    monkeypatch.setattr(feature_cache.time, "sleep", look)
+    read_through(key, print, lambda *entry: None)
+    assert free == [True]
+    assert entries(cache) == [key.path]
+
+
+def read_in_two(rank, port, folder, names):
+    """Runs one after the other in this process, one of two: what went through its network, and what it was told."""
+    join_two(rank, port)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STABLENET_CACHE", str(folder / "cache"))
+        patch.setattr(feature_cache, "WORTH_KEEPING", 0)
+        patch.setattr(feature_cache, "ROWS_AT_ONCE", 24)  # of 24 and 25 training images: one block, and two
+        counted = []
+        count_images(patch, counted)
+        for name in names:
+            told = Told()
+            run(folder / name, "train.epochs=1", "data.parameters.train_size=61", watcher=told)
+            (folder / f"{name}-{rank}.json").write_text(json.dumps({"passes": counted, "texts": told.texts}))
+            counted.clear()
+
+
+def test_each_of_two_processes_keeps_its_share(tmp_path):
+    assert await_two(start_two(read_in_two, tmp_path, ("first", "again"))) == [0, 0]
+    kept = entries(tmp_path / "cache")
+    assert len(kept) == 4  # training and validation samples, of two processes
+    counts = sorted(json.loads((path / "features.json").read_text())["count"] for path in kept)
+    assert counts == [6, 6, 24, 25]
+    shutil.rmtree(kept[0])  # of one process: then all read again
+    assert await_two(start_two(read_in_two, tmp_path, ("spoilt",))) == [0, 0]
+    results = [(tmp_path / name / "records.jsonl").read_bytes() for name in ("first", "again", "spoilt")]
+    assert results[0] == results[1] == results[2]
+    passes = {
+        name: [json.loads((tmp_path / f"{name}-{rank}.json").read_text())["passes"] for rank in (0, 1)]
+        for name in ("first", "again", "spoilt")
+    }
+    for rank in (0, 1):
+        whole, few, some = (sum(passes[name][rank]) for name in ("first", "again", "spoilt"))
+        assert few < some < whole + few
+    assert entries(tmp_path / "cache") == kept

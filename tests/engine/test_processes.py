@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from stablenet.engine.checkpoint import load_tensors
 from stablenet.engine.run import load_run
+from stablenet.errors import UserError
 from tests.engine.tiny import STABLENET, child_processes, tiny_config, tiny_run
 
 PLAIN = ("model.name=tests.engine.tiny:PlainNet", "train.log_every=1", "train.max_steps=8")
@@ -184,6 +186,19 @@ class SpoilSecond(Disturbance):
             batch.x.fill_(float("nan"))
 
 
+class LeaveSecond(Disturbance):
+    """The second process is gone when it comes to call a function, which the first one does not call alone."""
+
+    def __init__(self, step, owner, name):
+        super().__init__(step)
+        self._owner, self._name = owner, name
+
+    def happen(self, session, batch):
+        if not session.first:
+            session.writer.wait()
+            setattr(resolve_name(self._owner), self._name, lambda *given, **named: os._exit(7))
+
+
 class StandStill(Disturbance):
     """With all files written, until somebody kills the process."""
 
@@ -240,6 +255,8 @@ def train_disturbed(act):
         return f"stopped at {read_position(act.folder)}"  # the file is there before any process leaves
     except NonFiniteLoss as error:
         return f"failed at {error}"
+    except UserError as error:
+        return f"refused: {error}"
     finally:
         engine.build_session = build
     return "finished"
@@ -313,6 +330,32 @@ def test_features_collected_over_epochs_are_those_of_both(disturbed, tmp_path):
     assert solves[1][1] == pytest.approx(solved, rel=1e-3)
 
 
+WEIGHTING, ENGINE = "stablenet.weighting.distributed", "stablenet.engine"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (WEIGHTING, "gather_sizes"),
+        (WEIGHTING, "gather_rows"),
+        (f"{ENGINE}.stepping:EngineStepper", "descend"),
+        (f"{ENGINE}.interrupts:Agreement", "_ask"),
+    ],
+)
+def test_who_is_left_alone_ends_with_a_sentence(tmp_path, owner, name):
+    """In the weights' problem, in the backward pass, and while the processes agree."""
+    settings = (*SETTINGS, "train.max_steps=14")
+    acts = [Act(tmp_path / "run", settings, LeaveSecond(9, owner, name), minutes=0)]
+    assert await_two(start_two(perform, tmp_path, acts)) == [0, 7]
+    told = (tmp_path / "act0-0").read_text()
+    assert told.startswith("refused: another process of this run ended")
+    assert "--resume" in told
+    status = load_run(tmp_path / "run").status
+    assert status["state"] == "failed"
+    assert "another process of this run ended" in status["reason"]
+    assert read_position(tmp_path / "run")[0] >= 6
+
+
 AGAINST = ("stablenet", PLAIN[0], TAPS, "train.log_every=1", "train.batch_size=10", "train.epochs=2")
 
 
@@ -356,9 +399,40 @@ def test_started_by_torchrun(tmp_path):
     assert len(done.stdout.splitlines()) == 2  # one result: the second process is silent
 
 
+RESTARTED = """
+import os, sys
+from pathlib import Path
+import torch
+from tests.engine.test_processes import SETTINGS, LeaveSecond, Act, train_disturbed
+
+torch.set_num_threads(1)
+first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+dies = first and sys.argv[2] == "dies"
+leave = LeaveSecond(8, "stablenet.weighting.distributed", "gather_rows") if dies else None
+act = Act(Path(sys.argv[1]), SETTINGS, leave, minutes=0)
+ended = train_disturbed(act)
+print(ended, flush=True)
+sys.exit(ended != "finished")
+"""
+
+
+@pytest.mark.slow
+def test_torchrun_starts_again_what_lost_a_process(tmp_path):
+    (tmp_path / "script.py").write_text(RESTARTED)
+    paths = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    for name in ("whole", "dies"):
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1"]
+        command += [str(tmp_path / "script.py"), str(tmp_path / name), name]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("finished") == 2
+        assert ("another process of this run ended" in done.stdout) == (name == "dies")
+    assert read_results(tmp_path / "dies") == read_results(tmp_path / "whole")
+
+
 def test_batches_that_cannot_be_shared_are_refused():
     from stablenet.data.loader import BatchSettings, check_division
-    from stablenet.errors import UserError
 
     config = tiny_config("erm", "train.batch_size=7")
     with pytest.raises(UserError, match="cannot be divided evenly among 2 processes"):

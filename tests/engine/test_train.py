@@ -11,20 +11,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
-from stablenet.algorithms.stablenet import BatchByBatchSettings, read_settings
+from stablenet.algorithms.stablenet import read_settings
+from stablenet.algorithms.strategy import BatchByBatchSettings
 from stablenet.data.loader import Batch, Loader
 from stablenet.data.sources import SOURCES
 from stablenet.engine import run_data, state
 from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.run import find_best, group_rank, load_run, validation_rank
+from stablenet.engine.run import find_best, group_rank, load_run, pseudo_group_rank, validation_rank
 from stablenet.engine.stepping import EngineStepper
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run, load_chosen
 from stablenet.evaluation.selection import select_epoch
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
-from stablenet.weighting import solve_dataset, solve_offsets
+from stablenet.weighting import shelf, solve_dataset, solve_offsets
 from stablenet.weighting.logistic import cross_fit
 from stablenet.weighting.recommended import PRETRAINED_PENALTY
 from tests.engine.tiny import STABLENET, begin_again, tiny_config, tiny_run
@@ -80,6 +81,17 @@ def test_the_model_of_the_best_worst_group_is_kept(tmp_path):
     model, choice = load_chosen(run, "worst-group")
     kept = load_file(run.path / f"epoch-{chosen:04d}.safetensors")
     assert choice.epoch == chosen
+    assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
+
+
+def test_the_model_of_the_worst_pseudo_group_is_kept(tmp_path):
+    settings = ("method.parameters.act=always", "method.parameters.overrides.penalty=0.001")
+    run = tiny_run(tmp_path / "run", "stablenet", *settings, keep_epochs=True)
+    assert all(record["validation"]["pseudo_groups"]["contexts"] == 2 for record in epochs(run))
+    ranks = [pseudo_group_rank(record) for record in epochs(run)]
+    model, choice = load_chosen(run, "worst-pseudo-group")
+    assert ranks[choice.epoch - 1] == max(ranks)
+    kept = load_file(run.path / f"epoch-{choice.epoch:04d}.safetensors")
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
 
 
@@ -587,15 +599,26 @@ def test_a_split_without_validation_is_not_weighed(tmp_path):
     [
         ("every=-1", "every must be 0"),
         ("ramp=1.5", "ramp must be between 0 and 1"),
-        ("collect=epoch", "every must be 1 or more with collect='epoch'"),
         ("strength=1.5", "strength must be between 0 and 1"),
         ("offset=-0.5", "offset must be 0 or more"),
         ("components=-1", "components must be 0 or more"),
+        ("features=hots", "features must be 'device', 'host' or a folder with its path"),
     ],
 )
 def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
     with pytest.raises(UserError, match=message):
         tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=dataset", f"method.parameters.{setting}")
+
+
+@pytest.mark.parametrize("place", ["host", "folder/features"])
+def test_features_kept_elsewhere_give_the_same_run(tmp_path, monkeypatch, place):
+    place = str(tmp_path / place) if "/" in place else place
+    one = tiny_run(tmp_path / "one", "stablenet", "train.epochs=1")
+    made, reserve = [], shelf.reserve
+    monkeypatch.setattr(shelf, "reserve", lambda *given: made.append(given[3]) or reserve(*given))
+    two = tiny_run(tmp_path / "two", "stablenet", "train.epochs=1", f"method.parameters.features={place}")
+    assert [str(each) for each in made] == [place] * 2  # of the training and the validation samples
+    assert one.records[1:] == two.records[1:]
 
 
 def test_components_of_offsets_that_are_off_are_refused(tmp_path):

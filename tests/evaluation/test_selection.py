@@ -64,7 +64,9 @@ def test_what_is_missing_is_said():
         select_epoch("last", [{"kind": "start"}])
     with pytest.raises(UserError, match="needs target metrics"):
         select_epoch("oracle", RECORDS)
-    with pytest.raises(UserError, match="choose from averaged, last, oracle, source-validation, worst-group"):
+    with pytest.raises(
+        UserError, match="choose from averaged, last, oracle, source-validation, worst-group, worst-pseudo-group"
+    ):
         select_epoch("best", RECORDS)
 
 
@@ -89,3 +91,19 @@ def test_the_worst_group_needs_contexts_and_says_so():
     for records in (RECORDS, [grouped(1, 0.5, 0.9, contexts=1)], [{"kind": "epoch", "epoch": 1, "validation": None}]):
         with pytest.raises(UserError, match="needs validation images in two or more known contexts"):
             select_epoch("worst-group", records)
+
+
+def pseudo(number, worst, mean, loss=1.0):
+    groups = {"worst": {"accuracy": worst}, "mean": mean}
+    return {"kind": "epoch", "epoch": number, "validation": {"accuracy": 0.9, "loss": loss, "pseudo_groups": groups}}
+
+
+def test_the_worst_pseudo_group_needs_weights_and_no_labels():
+    records = [pseudo(1, 0.5, 0.9), pseudo(2, 0.6, 0.7), pseudo(3, 0.6, 0.8), pseudo(4, 0.6, 0.8, 0.5)]
+    assert select_epoch("worst-pseudo-group", records, Untouchable(ORACLE)).epoch == 4
+    assert select_epoch("worst-pseudo-group", records[:3]).epoch == 3
+    assert select_epoch("worst-pseudo-group", [pseudo(1, 0.9, 0.9, float("nan")), pseudo(2, 0.1, 0.1)]).epoch == 2
+    assert RULES["worst-pseudo-group"].demand == ""
+    for unweighted in (RECORDS, [grouped(1, 0.5, 0.9)]):
+        with pytest.raises(UserError, match="needs weights of the validation samples"):
+            select_epoch("worst-pseudo-group", unweighted)

@@ -253,3 +253,21 @@ def test_on_a_gpu_with_indices_from_the_processor(samples, pretrained):
     assert theirs.item() == pytest.approx(ours.item(), rel=1e-2)  # each device draws its own Fourier functions
     criteria[1](there(x[:30].cuda()), y[:30].cuda(), index).backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in there.parameters())
+
+
+@pytest.mark.parametrize("place", ["host", "folder"])
+def test_features_kept_elsewhere_give_the_same_criterion(samples, tmp_path, place):
+    place = tmp_path if place == "folder" else place
+    one, two = (
+        DatasetCriterion(make_model(), ["0", "1"], samples, num_classes=3, epochs=2, act="always", features=each)
+        for each in ("device", place)
+    )
+    assert two.weighting.place == two.offsets.place == place
+    assert one.diagnostics == two.diagnostics
+    assert torch.equal(one.weighting.weights, two.weighting.weights)
+    assert torch.equal(one.offsets.offsets, two.offsets.offsets)
+
+
+def test_a_misspelt_place_is_refused(samples):
+    with pytest.raises(UserError, match=r"in a place named 'device', 'host' or a folder .* got 'hots'"):
+        DatasetCriterion(make_model(), ["0"], samples, num_classes=3, epochs=2, features="hots")

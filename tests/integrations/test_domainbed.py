@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from stablenet import UserError
-from stablenet.integrations.domainbed import StableNet, choose_backbone
+from stablenet.integrations.domainbed import DomainBedStableNet, choose_backbone
 
 HPARAMS = {"lr": 1e-3, "weight_decay": 0.0}
 
 
 def test_update_learns_and_predict_gives_logits():
     torch.manual_seed(0)
-    algorithm = StableNet((3, 28, 28), 2, 2, HPARAMS)
+    algorithm = DomainBedStableNet((3, 28, 28), 2, 2, HPARAMS)
     x = torch.rand(16, 3, 28, 28)
     y = (torch.arange(16) % 2).long()
     x[y == 1] *= 0.3
@@ -25,9 +25,9 @@ def test_update_learns_and_predict_gives_logits():
 
 
 def test_the_state_holds_the_memory_too():
-    algorithm = StableNet((3, 28, 28), 2, 2, HPARAMS)
+    algorithm = DomainBedStableNet((3, 28, 28), 2, 2, HPARAMS)
     algorithm.update([(torch.rand(8, 3, 28, 28), torch.arange(8) % 2)])
-    other = StableNet((3, 28, 28), 2, 2, HPARAMS)
+    other = DomainBedStableNet((3, 28, 28), 2, 2, HPARAMS)
     other.load_state_dict(algorithm.state_dict())
     assert other.weighting.memory.filled == 8
 

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def covariance_of_weighted_features(a: np.ndarray, b: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Eq. sigmaabw.   a: (n, q).   b: (n, r).   w: (n,).   Returns (q, r)."""
+    """Eq. 6, sigmaabw.   a: (n, q).   b: (n, r).   w: (n,).   Returns (q, r)."""
     n, q, r = len(w), a.shape[1], b.shape[1]
     sigma = np.zeros((q, r))
     for x in range(q):
@@ -36,7 +36,7 @@ COVARIANCES = {"paper": covariance_of_weighted_features, "covariance": covarianc
 
 
 def pairwise(u: np.ndarray, w: np.ndarray, form: str) -> float:
-    """Eq. learning_weight: squared covariances summed over i < j.   u: (n, m, q)."""
+    """Eq. 7, learning_weight: squared covariances summed over i < j.   u: (n, m, q)."""
     m = u.shape[1]
     return sum(float((COVARIANCES[form](u[:, i], u[:, j], w) ** 2).sum()) for i in range(m) for j in range(i + 1, m))
 

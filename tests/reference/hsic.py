@@ -20,7 +20,7 @@ def biased_hsic(x: np.ndarray, y: np.ndarray, sigma: float) -> float:
 def slow_statistic(u: np.ndarray, v: np.ndarray, weights: np.ndarray) -> float:
     """‖Σ‖²_F entry by entry.   u, v: (n, q).   weights: (n,).
 
-    Equal weights give Eq. cross-covariance, with its 1/(n−1).
+    Equal weights give Eq. 3, cross-covariance, with its 1/(n−1).
     """
     p = weights / weights.sum()
     total = 0.0

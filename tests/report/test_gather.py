@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 
 import pytest
 
-from stablenet.report.gather import write_csv, write_latex, write_markdown
+from stablenet.bench.collect import scan_runs
+from stablenet.report.gather import tell_failures, write_csv, write_latex, write_markdown
 from tests.report.made import SEEDS
 
 
@@ -123,3 +124,14 @@ def test_best_and_second_of_a_column_are_marked(result):
     best = max(means, key=means.get)
     row = next(line for line in text.splitlines() if line.startswith("| ERM" if best == "erm" else "| StableNet"))
     assert row.split(" | ")[2].startswith("**")
+
+
+def test_runs_that_have_not_learned_are_named(made):
+    runs = scan_runs(made / "runs").runs
+    stuck = {"count": 40, "per_class": {"0": 1.0, "1": 0.0}}
+    fine = [replace(run, figures={"count": 40}, validation=None) for run in runs]
+    told = tell_failures([replace(fine[0], figures=stuck), replace(fine[1], figures=stuck), *fine[2:]])
+    assert len(told) == 1
+    assert told[0].startswith(f"the network of {fine[0].path.name} predicts '0' for every target image; so or similar")
+    assert f"in 2 of {len(runs)} runs" in told[0]
+    assert tell_failures(fine) == []

@@ -6,11 +6,11 @@ from sklearn.linear_model import LinearRegression
 
 from stablenet import UserError
 from stablenet.tabular.ancestors import Simulation, balance_treatments, decorrelate_columns, estimate_density_ratio
-from stablenet.tabular.encode import Block, Encoding
+from stablenet.tabular.encode import ColumnBlock, Encoding
 
 
 def encoding_of(count: int) -> Encoding:
-    return Encoding(tuple(Block(f"x{i}", i, 1) for i in range(count)), np.zeros(count), np.ones(count))
+    return Encoding(tuple(ColumnBlock(f"x{i}", i) for i in range(count)), np.zeros(count), np.ones(count))
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_dwr_lowers_every_covariance(correlated):
 
 
 def test_dwr_leaves_a_block_alone(correlated):
-    together = Encoding((Block("x", 0, 2, ("u", "v")), Block("y", 2, 1)), np.zeros(3), np.ones(3))
+    together = Encoding((ColumnBlock("x", 0, ("u", "v")), ColumnBlock("y", 2)), np.zeros(3), np.ones(3))
     w = decorrelate_columns(correlated, together, np.ones(400), steps=300)
     assert weighted_correlation(correlated, w) > 0.5
 

@@ -7,12 +7,13 @@ import torch
 from sklearn.base import BaseEstimator
 
 from stablenet import UserError
-from stablenet.tabular.encode import encode, group_blocks, learn_encoding, read_table
+from stablenet.tabular.encode import encode, group_blocks, learn_encoding
+from stablenet.tabular.reading import read_table
 
 
 def read_and_encode(frame, categorical="auto", share=None):
     owner = BaseEstimator()
-    table = read_table(owner, frame, categorical, reset=True)
+    table = read_table(owner, frame, categorical)
     share = np.full(len(frame), 1 / len(frame)) if share is None else share
     encoding = learn_encoding(owner, table, categorical, share)
     return owner, encoding, encode(owner, table, encoding)
@@ -50,14 +51,37 @@ def test_numeric_columns_can_be_named_as_categories():
     assert design.shape == (3, 3)
 
 
-def test_missing_categories_name_their_column_and_the_remedy():
-    with pytest.raises(UserError, match=r"'town' holds 1 missing values.*SimpleImputer"):
-        read_and_encode(pd.DataFrame({"x": [1.0, 2.0], "town": ["u", None]}))
+def test_a_missing_number_lies_at_the_mean_and_is_marked():
+    share = np.array([0.5, 0.25, 0.25])
+    frame = pd.DataFrame({"x": [np.nan, 1.0, 5.0], "town": ["u", "v", "u"]})
+    owner, encoding, design = read_and_encode(frame, share=share)
+    assert encoding.column_names == ["x", "x missing", "town=u", "town=v"]
+    np.testing.assert_allclose(design[:, :2], [[0, 1], [-1, 0], [1, 0]])
+    np.testing.assert_array_equal(encode(owner, pd.DataFrame({"x": [3.0], "town": [None]}), encoding), [[0, 0, 0, 0]])
 
 
-def test_missing_numbers_are_refused():
-    with pytest.raises(ValueError, match="NaN"):
-        read_and_encode(pd.DataFrame({"x": [1.0, np.nan], "town": ["u", "v"]}))
+def test_gaps_in_an_array_are_those_of_a_frame():
+    values = np.array([[np.nan, 1.0], [2.0, 3.0], [4.0, 8.0]])
+    design = read_and_encode(values)[2]
+    np.testing.assert_array_equal(design, read_and_encode(pd.DataFrame(values))[2])
+    assert design.shape == (3, 3)
+
+
+def test_a_missing_category_is_a_category():
+    _, encoding, design = read_and_encode(pd.DataFrame({"x": [1.0, 2.0, 3.0], "town": ["u", None, "v"]}))
+    assert encoding.column_names == ["x", "town=u", "town=v", "town missing"]
+    np.testing.assert_array_equal(design[:, 1:], [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
+
+
+def test_new_gaps_in_numbers_that_had_none_say_nothing():
+    owner, encoding, _ = read_and_encode(np.array([[1.0, 2.0], [3.0, 5.0]]))
+    np.testing.assert_array_equal(encode(owner, np.array([[np.nan, 3.5]]), encoding), [[0, 0]])
+
+
+def test_categories_of_another_kind_than_in_training_are_refused():
+    owner, encoding, _ = read_and_encode(pd.DataFrame({"x": [1.0, 2.0], "month": ["1", "2"]}), categorical=["month"])
+    with pytest.raises(UserError, match="'month' holds 1, in training it held '1'"):
+        encode(owner, pd.DataFrame({"x": [1.0], "month": [1]}), encoding)
 
 
 @pytest.mark.parametrize(

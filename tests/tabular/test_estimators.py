@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
@@ -30,6 +31,7 @@ from stablenet.tabular import (
     StableRegressor,
 )
 from stablenet.tabular.ancestors import Simulation
+from stablenet.tabular.reading import TableWarning
 
 # Adam's path and a shuffle are not the same for a repeated row and a row of weight two.
 UNEQUAL = "a sample weight is a repeated row only in the objective, not in the path of its optimiser"
@@ -169,8 +171,7 @@ def test_sample_weight_zero_is_a_missing_row(mixed):
 def test_grid_search_over_a_pipeline(mixed):
     frame, y = mixed
     numbers = frame[["a", "b"]].assign(c=frame["a"] ** 2)
-    numbers.iloc[0, 0] = np.nan
-    pipeline = make_pipeline(SimpleImputer(), StableRegressor())
+    pipeline = make_pipeline(StandardScaler(), StableRegressor())
     search = GridSearchCV(pipeline, {"stableregressor__penalty": [0.02, 1.0]}, cv=2).fit(numbers, y)
     assert set(search.cv_results_["param_stableregressor__penalty"]) == {0.02, 1.0}
     assert search.score(numbers, y) > 0.5
@@ -245,12 +246,40 @@ def test_a_table_and_target_of_different_length(mixed):
         StableRegressor().fit(frame, y[:-1])
 
 
-def test_missing_values_are_told_with_a_remedy(mixed):
+def test_gaps_are_handled_and_infinite_numbers_are_not(mixed):
     frame, y = mixed
-    with pytest.raises(ValueError, match="NaN"):
-        StableRegressor().fit(frame.assign(a=frame["a"].where(frame["a"] > -1)), y)
-    with pytest.raises(UserError, match="SimpleImputer"):
-        StableRegressor().fit(frame.assign(town=pd.Series(frame["town"]).where(frame["a"] > 0)), y)
+    gaps = frame.assign(b=frame["b"].mask(frame["a"] > 1), town=frame["town"].mask(frame["a"] < -1))
+    model = StableRegressor().fit(gaps, y)
+    assert model.score(gaps, y) > 0.9
+    assert model.encoding_.column_names[-1] == "town missing"
+    numbers = frame[["a", "b"]].assign(c=frame["a"] ** 2, b=gaps["b"])
+    assert StableRegressor().fit(numbers.to_numpy(), y).score(numbers.to_numpy(), y) > 0.9
+    for table in (numbers.assign(a=np.inf), numbers.assign(a=np.inf).to_numpy()):
+        with pytest.raises(ValueError, match="infinity"):
+            StableRegressor().fit(table, y)
+
+
+def test_numbers_that_an_imputer_left_as_objects_stay_numbers(mixed):
+    """They were 200 categories, and the model knew nothing of new rows."""
+    frame, y = mixed
+    gaps = frame.assign(town=frame["town"].astype(object).mask(frame["b"] > 2), b=frame["b"].mask(frame["b"] > 2))
+    imputed = SimpleImputer(strategy="most_frequent").fit_transform(gaps)
+    table = pd.DataFrame(imputed, columns=frame.columns)
+    assert table["a"].dtype == object
+    with pytest.warns(TableWarning, match="'a' is stored as text or objects"):
+        model = StableRegressor().fit(table[:150], y[:150])
+    assert [block.width for block in model.encoding_.blocks] == [1, 1, 3]
+    assert model.score(table[150:], y[150:]) > 0.8
+
+
+def test_a_mixed_frame_prepared_column_by_column(mixed):
+    frame, y = mixed
+    gaps = frame.assign(b=frame["b"].mask(frame["a"] > 1), town=frame["town"].astype(object))
+    prepared = make_column_transformer(
+        (StandardScaler(), ["a"]), remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    pipeline = make_pipeline(prepared, StableRegressor()).fit(gaps, y)
+    np.testing.assert_allclose(pipeline.predict(gaps), StableRegressor().fit(gaps, y).predict(gaps), rtol=1e-4)
 
 
 def test_the_public_names():

@@ -11,7 +11,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from stablenet import UserError
-from stablenet.tabular.fit import HeldOut, TableChoices, fit_table, guess_task, read_csv
+from stablenet.tabular.fit import FoldErrors, TableChoices, fit_table
+from stablenet.tabular.question import guess_task, read_csv
 from stablenet.tabular.table_page import environment_shares, summarise, write_page
 
 
@@ -49,19 +50,32 @@ def test_the_task_is_guessed():
     assert guess_task(pd.Series(range(50))) == "regression"
 
 
-def test_missing_values_are_refused_dropped_or_filled(sites):
+def test_missing_values_are_marked_dropped_or_refused(sites):
     sites.loc[3, "a"] = np.nan
     sites["town"] = sites["town"].astype(object).where(sites.index != 5)
     sites.loc[7, "y"] = np.nan
     choices = {"target": "y", "environment": "site"}
     with pytest.raises(UserError, match=r"a \(1\), town \(1\), y \(1\)"):
-        fit_table(sites, TableChoices(**choices))
+        fit_table(sites, TableChoices(**choices, missing="error"))
     dropped = fit_table(sites, TableChoices(**choices, missing="drop"))
     assert len(dropped.x) == 197
-    filled = fit_table(sites, TableChoices(**choices, missing="fill"))
-    assert len(filled.x) == 199
-    assert "(missing)" in set(filled.x["town"])
-    assert filled.notes[-1] == "gaps filled"
+    marked = fit_table(sites, TableChoices(**choices))
+    assert len(marked.x) == 199
+    assert {"a missing", "town missing"} < set(marked.model.encoding_.column_names)
+    assert marked.notes[1:] == (
+        "1 rows left out for missing values",
+        "gaps lie at their column's mean and are marked by a column of their own",
+    )
+
+
+def test_odd_columns_are_told(sites):
+    """A number with stray text, text numbers, an identifier, a column of one value."""
+    texts = sites.assign(a=sites["a"].astype(str), code=[f"c{i}" for i in sites.index], same="x", row=sites.index)
+    notes = fit_table(texts, TableChoices(target="y", environment="site")).notes
+    assert [re.search(r"'(\w+)'", note)[1] for note in notes] == ["a", "code", "row", "same"]
+    stray = texts.assign(a=texts["a"].mask(texts.index == 4, "?"))
+    with pytest.raises(UserError, match=r"'a' mixes numbers with values such as '\?'"):
+        fit_table(stray, TableChoices(target="y", environment="site"))
 
 
 def test_the_page_stands_alone_and_tells_the_numbers(sites, tmp_path):
@@ -98,10 +112,33 @@ def test_mistakes_are_told(sites, change, message):
         fit_table(sites, TableChoices(**{"target": "y", **change}))
 
 
-@pytest.mark.parametrize("wrong", [{"task": "regresion"}, {"method": "dvr"}, {"missing": "ignore"}, {"estimator": "x"}])
+@pytest.mark.parametrize("wrong", [{"task": "regresion"}, {"method": "dvr"}, {"missing": "fill"}, {"estimator": "x"}])
 def test_unknown_choices_are_told(wrong):
     with pytest.raises(UserError, match=f"unknown {next(iter(wrong))}"):
         TableChoices(target="y", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("change", "choices", "message"),
+    [
+        ({"y": 1.5}, {}, "one value, 1.5"),
+        ({"y": "a"}, {}, "one value, a"),
+        ({}, {"task": "classification"}, "use --task regression"),
+        ({"y": range(200)}, {"task": "classification"}, "200 different numbers in 200 rows"),
+        ({"y": ["a", "b"] * 100}, {"task": "regression"}, "use --task classification"),
+        ({}, {"environment": "y"}, "both target and environment"),
+        ({"site": ["p", "q"] * 100, "y": ["up", "down"] * 100}, {"environment": "site"}, "one class is left"),
+        ({"when": pd.date_range("2020", periods=200)}, {}, "'when' holds values of type Timestamp"),
+        ({"b": [[1]] * 200}, {}, "'b' holds values of type list"),
+        ({"b": [1, "x"] * 100}, {}, "'b' mixes numbers with values such as 'x'"),
+        ({"b": [True, "x"] * 100}, {}, "'b' mixes"),
+        ({"b": np.inf}, {}, "'b' holds infinite numbers"),
+    ],
+)
+def test_odd_tables_are_one_sentence(sites, change, choices, message):
+    with pytest.raises(UserError, match=message) as error:
+        fit_table(sites.assign(**change), TableChoices(**{"target": "y", **choices}))
+    assert "\n" not in str(error.value)
 
 
 def test_one_environment_is_told(sites):
@@ -119,8 +156,8 @@ def test_unreadable_files_are_told(tmp_path):
 
 def test_the_verdict_follows_the_worst_environment(sites):
     report = fit_table(sites, TableChoices(target="y", environment="site"))
-    better = replace(report, held_out=(HeldOut("north", 1, 2.0, 1.0), HeldOut("south", 1, 1.0, 1.5)))
-    worse = replace(report, held_out=(HeldOut("north", 1, 2.0, 1.0), HeldOut("south", 1, 1.0, 2.5)))
+    better = replace(report, held_out=(FoldErrors("north", 1, 2.0, 1.0), FoldErrors("south", 1, 1.0, 1.5)))
+    worse = replace(report, held_out=(FoldErrors("north", 1, 2.0, 1.0), FoldErrors("south", 1, 1.0, 2.5)))
     assert "lower the error from 2 to 1.5" in better.verdict
     assert "keep equal weights" in worse.verdict
 

@@ -8,7 +8,7 @@ import torch
 
 from stablenet import UserError
 from stablenet.tabular import functions as module
-from stablenet.tabular.encode import Block, Encoding
+from stablenet.tabular.encode import ColumnBlock, Encoding
 from stablenet.tabular.functions import (
     FunctionRows,
     FunctionSettings,
@@ -43,7 +43,7 @@ def test_few_rows_are_not_split_for_early_stopping():
 def encoding_of(widths: list[int]) -> Encoding:
     starts = np.cumsum([0, *widths])
     blocks = tuple(
-        Block(f"x{i}", int(starts[i]), width, None if width == 1 else tuple("abcdefg"[:width]))
+        ColumnBlock(f"x{i}", int(starts[i]), None if width == 1 else tuple("abcdefg"[:width]))
         for i, width in enumerate(widths)
     )
     return Encoding(blocks, np.zeros(sum(widths)), np.ones(sum(widths)))

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from stablenet.algorithms.algorithm import Context
 from stablenet.algorithms.last_layer import HeldOut, LastLayer
+from stablenet.long_work import count_steps
 from stablenet.models import Network
 from stablenet.values import NonNegative, OpenShare, Positive, Whole, check_fields
+from stablenet.weighting import effective_sample_size
 
 ITERATIONS = 30  # of the power method: the largest curvature to a few percent, which a step of 1/L can bear
 
@@ -63,7 +65,7 @@ class AFR(LastLayer[AFRSettings]):
         weights = weigh_unsure(rows.features @ weight.T + bias, rows.y, chosen.gamma)
         start = torch.cat([weight, bias[:, None]], 1)
         head = descend(start, rows, weights, chosen.closeness, chosen.steps, chosen.rate)
-        told = {"effective_share": float(1 / (len(weights) * weights.square().sum()))}
+        told = {"effective_share": float(effective_sample_size(weights)) / len(weights)}
         return head[:, :-1], head[:, -1], told
 
 
@@ -81,7 +83,7 @@ def descend(start: Tensor, rows: HeldOut, weights: Tensor, closeness: float, ste
     step = min(rate, 1 / (bound_curvature(z, weights) + 2 * closeness))
     truth = torch.nn.functional.one_hot(rows.y, len(start)).to(z)
     head = start.clone()
-    for _ in range(steps):
+    for _ in count_steps(steps, "fitting the last layer again"):
         misses = weights[:, None] * ((z @ head.T).softmax(1) - truth)
         head -= step * (misses.T @ z + 2 * closeness * (head - start))
     return head

@@ -202,6 +202,16 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         """The signs of `MARKS` behind its name, given the `method.parameters`."""
         return DOMAINS * cls.uses_domains + GROUPS * cls.uses_groups + SELECTION * cls.selects_by_groups
 
+    @classmethod
+    def version(cls, parameters: Mapping[str, Any]) -> str:
+        """The version of the defaults that these parameters leave to the method; "" if they never changed."""
+        return ""
+
+    @classmethod
+    def restate(cls, parameters: Mapping[str, Any], version: str, pretrained: bool) -> dict[str, Any]:
+        """Today's parameters for what a run of an earlier version did (see `version`)."""
+        return dict(parameters)
+
     @abstractmethod
     def loss(self, batch: Batch) -> StepOutput:
         """The loss of every sample of the batch and its weight."""

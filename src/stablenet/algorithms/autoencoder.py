@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stablenet.long_work import count_steps
 from stablenet.replay import record
 
 HIDDEN, CODE, CRITIC = 400, 20, 128  # widths
@@ -71,7 +72,7 @@ def fit_autoencoder(
         _step(model, batch, coder, critic, generator)
 
     replay: Callable[[Tensor], None] = step  # of whole batches, from the second on
-    for epoch in range(epochs):
+    for epoch in count_steps(epochs, "training the autoencoder"):
         order = torch.randperm(len(images), generator=generator, device=images.device)
         for number, rows in enumerate(order.split(FIT_BATCH)):
             whole = len(rows) == FIT_BATCH
@@ -144,7 +145,7 @@ def ascend(images: Tensor, labels: Tensor, look: Look, autoencoder: WassersteinA
         reconstructions = autoencoder(shrink(images, ascent.copy_size))
     rate = ascent.rate / BATCH * images.shape[-2] * images.shape[-1] / SIDE**2
     moved = images.clone()
-    for _ in range(ascent.steps):
+    for _ in count_steps(ascent.steps, "moving images"):
         moved.requires_grad_()
         seen, logits = look(moved)
         far = _distance(autoencoder(shrink(moved, ascent.copy_size)), reconstructions)

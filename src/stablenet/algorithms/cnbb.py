@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, UsedWeights, classify
 from stablenet.data.loader import Batch
+from stablenet.long_work import count_steps
 from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.values import NonNegative, Whole, check_fields
@@ -94,7 +95,7 @@ def balance_weights(g: Tensor, settings: CNBBSettings) -> tuple[Tensor, dict[str
     two_sided = treated.any(0) & ~treated.all(0)
     w = g.new_full((len(g),), 1 / len(g))
     before = measure_balance(g, treated, w)
-    for _ in range(settings.steps):
+    for _ in count_steps(settings.steps, "balancing a batch"):
         w = w - settings.rate * (balance_slope(g, treated, w) + 2 * settings.decay * w)
         w = w.clamp_min(LEAST_WEIGHT / len(g))
         w = w / w.sum()

@@ -12,8 +12,9 @@ from stablenet.algorithms.group_dro import mean_by_group, weigh_samples
 from stablenet.algorithms.irm import scale_slope
 from stablenet.algorithms.two_stage import Outputs, TwoStage
 from stablenet.data.loader import Batch
+from stablenet.long_work import count_steps
 from stablenet.models import Network
-from stablenet.randomness import combine
+from stablenet.randomness import combine_seed
 from stablenet.values import Count, NonNegative, Positive, ShareBelowOne, check_fields
 
 ENVIRONMENTS = 2
@@ -61,7 +62,7 @@ class EIIL(TwoStage[EIILSettings]):
         self.register_buffer("log_q", torch.zeros(ENVIRONMENTS * context.num_classes).log_softmax(0))
 
     def look(self, outputs: Outputs) -> dict[str, float]:
-        generator = torch.Generator().manual_seed(int(combine(self.context.seed, 0)) % 2**63)
+        generator = torch.Generator().manual_seed(combine_seed(self.context.seed))
         start = torch.randn(len(outputs.y), generator=generator).to(outputs.logits)
         slope = scale_slope(outputs.logits, outputs.y)
         found = infer_environments(slope, start, self.settings.steps, self.settings.inference_rate)
@@ -87,7 +88,7 @@ def infer_environments(slope: Tensor, start: Tensor, steps: int, rate: float) ->
     """
     logits = torch.nn.Parameter(start.clone())
     optimizer = torch.optim.Adam([logits], rate)
-    for _ in range(steps):
+    for _ in count_steps(steps, "inferring environments"):
         q = logits.detach().sigmoid()
         here = (q * slope).mean()
         logits.grad = -(2 * here - slope.mean()) * slope * q * (1 - q) / len(slope)

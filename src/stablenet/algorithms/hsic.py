@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, UsedWeights, classify
-from stablenet.algorithms.stablenet import describe
+from stablenet.algorithms.strategy import describe
 from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network

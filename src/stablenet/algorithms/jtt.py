@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
-from torch import Tensor
-
-from stablenet.algorithms.algorithm import Context, StepOutput, classify
-from stablenet.algorithms.two_stage import Outputs, TwoStage
-from stablenet.data.loader import Batch
+from stablenet.algorithms.algorithm import Context
+from stablenet.algorithms.two_stage import Outputs, TwoDraws
 from stablenet.models import Network
 from stablenet.values import AtLeast, ShareBelowOne, check_fields
 
@@ -28,7 +24,7 @@ class JTTSettings:
         check_fields(self)
 
 
-class JTT(TwoStage[JTTSettings]):
+class JTT(TwoDraws[JTTSettings]):
     r"""min_θ λ_up·Σ_{i∈E} CE_i(θ) + Σ_{i∉E} CE_i(θ), E = {i : argmax f_id(x_i) ≠ y_i}.
 
     Just Train Twice: Improving Group Robustness without Training Group Information (Liu et al., ICML 2021). f_id is
@@ -43,25 +39,10 @@ class JTT(TwoStage[JTTSettings]):
     title = "a second network, for which a first one's mistakes are drawn more often"
     settings_type = JTTSettings
     selects_by_groups = True
-    draws_samples = True
-
-    draws: Tensor
 
     def __init__(self, network: Network, settings: JTTSettings, context: Context) -> None:
         super().__init__(network, settings, context, settings.share)
-        self.register_buffer("draws", torch.ones(context.num_samples))
 
     def look(self, outputs: Outputs) -> dict[str, float]:
         self.draws[outputs.index[outputs.wrong]] = self.settings.upsampling
         return {"mistakes": float(outputs.wrong.float().mean())}
-
-    def second_loss(self, batch: Batch) -> StepOutput:
-        logits, _ = self.run_network(batch.x)
-        per_sample, accuracy = classify(logits, batch.y)
-        return StepOutput(per_sample, None, {"accuracy": accuracy})
-
-    def sampling_weights(self) -> Tensor | None:
-        return self.draws if self.second and self.first_epochs else None
-
-    def sample_columns(self) -> dict[str, Tensor]:
-        return {"weight": self.draws / self.draws.mean()}

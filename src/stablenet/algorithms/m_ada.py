@@ -18,7 +18,7 @@ from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, Stepp
 from stablenet.algorithms.autoencoder import Ascent, WassersteinAutoencoder, ascend, fit_autoencoder, shrink
 from stablenet.data.loader import Batch
 from stablenet.models import Network
-from stablenet.randomness import combine
+from stablenet.randomness import combine, combine_seed
 from stablenet.values import Count, NonNegative, Whole, check_fields
 from stablenet.weighting.memory import adopt_saved_shapes
 
@@ -218,7 +218,7 @@ class MADA(Algorithm[MADASettings]):
     def _make_domain(self, made: int, training_set: TrainingSet) -> dict[str, float]:
         """Augmented domain number `made`, from 0."""
         generator = torch.Generator(self.steps.device)
-        generator.manual_seed(int(combine(self.context.seed, made)))
+        generator.manual_seed(combine_seed(self.context.seed, made))
         if made == 0:
             self.scale.measure(training_set)
         autoencoder = self._train_autoencoder(made, training_set, generator)

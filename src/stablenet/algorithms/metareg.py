@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, Stepper, TrainingSet, classify
 from stablenet.data.loader import Batch
+from stablenet.long_work import count_steps
 from stablenet.models import Network
 from stablenet.randomness import combine
 from stablenet.values import Count, NonNegative, Positive, ShareBelowOne, check_fields
@@ -152,7 +153,7 @@ def unroll(head: Tensor, phi: Tensor, rows: Tensor, y: Tensor, steps: int, rate:
     rows: (n, width + 1) features of one domain, each with a one at its end.   y: (n,).
     """
     head = head.requires_grad_()
-    for _ in range(steps):
+    for _ in count_steps(steps, "training a domain's classifier"):
         loss = functional.cross_entropy(rows @ head.T, y) + penalise(head, phi)
         (gradient,) = torch.autograd.grad(loss, head, create_graph=True)
         head = head - rate * gradient

@@ -8,13 +8,11 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from stablenet.algorithms.algorithm import Context, StepOutput, classify
-from stablenet.algorithms.two_stage import Outputs, TwoStage
-from stablenet.data.loader import Batch
+from stablenet.algorithms.algorithm import Context
+from stablenet.algorithms.two_stage import Outputs, TwoDraws
 from stablenet.models import Network
-from stablenet.randomness import combine
+from stablenet.randomness import combine_seed
 from stablenet.values import LARGEST_COUNT, AtLeast, AtMost, NonNegative, ShareBelowOne, check_fields
 
 RESTARTS = 10  # of k-means; the best one counts
@@ -36,7 +34,7 @@ class SPARESettings:
         check_fields(self)
 
 
-class SPARE(TwoStage[SPARESettings]):
+class SPARE(TwoDraws[SPARESettings]):
     r"""min_θ Σ_i w_i·CE_i(θ) by sampling, w_i ∝ 1/|V_i|^λ, V_i the cluster of sample i within its class.
 
     Identifying Spurious Biases Early in Training through the Lens of Simplicity Bias (Yang, Gan, Dziugaite and
@@ -53,37 +51,22 @@ class SPARE(TwoStage[SPARESettings]):
     approximation = "written from SPARE's published description: its code was not available"
     settings_type = SPARESettings
     selects_by_groups = True
-    draws_samples = True
-
-    draws: Tensor
 
     def __init__(self, network: Network, settings: SPARESettings, context: Context) -> None:
         super().__init__(network, settings, context, settings.share)
-        self.register_buffer("draws", torch.ones(context.num_samples))
 
     def look(self, outputs: Outputs) -> dict[str, float]:
         told = outputs.logits.double().softmax(1).cpu().numpy()
         found = 0
         for label in outputs.y.unique().tolist():
             members = (outputs.y == label).cpu().numpy()
-            seed = int(combine(self.context.seed, label)) % 2**32  # what scikit-learn takes
+            seed = combine_seed(self.context.seed, label) % 2**32  # what scikit-learn takes
             cluster = torch.from_numpy(find_clusters(told[members], self.settings.clusters, seed))
             size = torch.bincount(cluster)[cluster].to(self.draws)
             self.draws[outputs.index[outputs.y == label]] = size**-self.settings.power
             found += len(cluster.unique())
         self.draws /= self.draws.mean()
         return {"clusters": float(found), "largest_draw": float(self.draws.max())}
-
-    def second_loss(self, batch: Batch) -> StepOutput:
-        logits, _ = self.run_network(batch.x)
-        per_sample, accuracy = classify(logits, batch.y)
-        return StepOutput(per_sample, None, {"accuracy": accuracy})
-
-    def sampling_weights(self) -> Tensor | None:
-        return self.draws if self.second and self.first_epochs else None
-
-    def sample_columns(self) -> dict[str, Tensor]:
-        return {"weight": self.draws}
 
 
 def find_clusters(rows: NDArray[np.float64], most: int, seed: int) -> NDArray[np.int64]:

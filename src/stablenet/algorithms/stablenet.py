@@ -1,4 +1,4 @@
-"""StableNet: cross-entropy under sample weights that make features independent (Eq. 8, label overall).
+"""StableNet: cross-entropy under sample weights that make features independent (Eq. 8, overall).
 
 One method, two strategies: `BatchByBatch` finds the weights of each batch, joined to a memory, in every step, as in the
 paper; `WholeTrainingSet` finds weights and offsets of all training samples before epochs and looks them up.
@@ -6,15 +6,15 @@ paper; `WholeTrainingSet` finds weights and offsets of all training samples befo
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from stablenet.algorithms import preset_versions
 from stablenet.algorithms.algorithm import (
     Algorithm,
     Context,
@@ -22,82 +22,27 @@ from stablenet.algorithms.algorithm import (
     Judgement,
     StepOutput,
     TrainingSet,
-    UsedWeights,
     classify,
 )
+from stablenet.algorithms.strategy import BatchByBatchSettings, StableNetSettings, Strategy
 from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import Network
-from stablenet.models.taps import LAST
-from stablenet.values import NonNegative, SettingError, Share, Whole, check_fields, read_fields, require
+from stablenet.values import NonNegative, Share, Whole, read_fields, require
 from stablenet.weighting import (
     DatasetWeighting,
-    Solution,
-    StableWeighting,
     WholeSet,
-    effective_sample_size,
     recommended,
 )
 from stablenet.weighting.border import describe_pixels
 from stablenet.weighting.budget import MemorySize
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.evidence import EvidenceSums
-from stablenet.weighting.kernels import decides_on_device
-from stablenet.weighting.presets import settings_of
 from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
 from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.shelf import PLACES, names_place
 
 WHERE = "method.parameters"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StableNetSettings:
-    """preset: of the weighting: paper, published or recommended.
-    taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
-    solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs; None
-        takes the preset's: batch, for `recommended` dataset.
-    overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's.
-    """
-
-    preset: str = "recommended"
-    taps: tuple[str, ...] | None = None
-    solve: Literal["batch", "dataset"] | None = None
-    overrides: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(self.taps is None or bool(self.taps), "taps", "at least one tap, for example ['last']", self.taps)
-        maps = any(str(tap).endswith(":maps") for tap in self.taps or ())
-        require(not maps, "taps", "feature vectors, which the form 'maps' is not", self.taps)
-        try:
-            self.choose_weighting({})
-        except SettingError as error:
-            raise error.within("overrides") from error
-
-    def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
-        """The settings of the weighting: the preset's, then what the run chooses, then the overrides."""
-        raise NotImplementedError
-
-    def choose_taps(self, network: Network) -> tuple[str, ...]:
-        """The taps that were named, or those that the preset is made for."""
-        if self.taps is not None:
-            return self.taps
-        return recommended.choose_taps(network.stages) if self.preset == recommended.NAME else (LAST,)
-
-    def build(self, network: Network, context: Context) -> Strategy:
-        """The strategy of these settings around a network."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchByBatchSettings(StableNetSettings):
-    """StableNet batch by batch."""
-
-    def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
-        return settings_of(self.preset, {**chosen, **self.overrides})
-
-    def build(self, network: Network, context: Context) -> Strategy:
-        return BatchByBatch(network, self, context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +54,9 @@ class WholeSetSettings(StableNetSettings):
     overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's, and the penalty of
         `recommended` is larger for a pretrained body.
     collect: features of a pass before the epoch, without augmentation and dropout, or those of the epoch's own batches,
-        which cost nothing and serve the epoch after.
-    every: epochs between two solves; 0 solves once, before training: the shallow layers of an untrained or pretrained
-        network show the context and know nothing of the label yet.
+        which cost nothing and serve the epoch after: the first epoch then trains without weights and offsets.
+    every: epochs between two solves; 0 solves once, before training (with collect="epoch" after the first epoch): the
+        shallow layers of an untrained or pretrained network show the context and know nothing of the label yet.
     strength: how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` what `recommend` chooses.
     ramp: the share of the epochs over which the weights grow from ones to that.
     offset: how much of what shallow features predict of the label is added to the logits in training (`solve_offsets`);
@@ -129,6 +74,8 @@ class WholeSetSettings(StableNetSettings):
         network uses the context, and the epoch ranks lower by the difference.
     memory: what a solve may take beside the features, such as "4GiB"; None takes half of what is free, at most 4GiB. A
         set that needs more is solved chunk by chunk, which is the same to rounding.
+    features: where the collected features are kept until they are solved from: on the "device", on the "host", or in a
+        file that is mapped into memory, in a folder on a fast disk, such as "./features". The weights are the same.
     """
 
     collect: Literal["pass", "epoch"] = "pass"
@@ -140,13 +87,13 @@ class WholeSetSettings(StableNetSettings):
     act: Literal["auto", "domains", "always"] | None = None
     validation: Literal["weighted", "plain"] = "weighted"
     memory: MemorySize | None = None
+    features: str = "device"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(names_place(self.features), "features", PLACES, self.features)
         used = not (self.components and self.offset == 0)
         require(used, "components", "left out with offset=0, because they are those of offsets", self.components)
-        if self.collect == "epoch":
-            require(self.every > 0, "every", "1 or more with collect='epoch', which solves after epochs", self.every)
 
     def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
         return dataset_settings(self.preset, {**chosen, **self.overrides})
@@ -189,56 +136,6 @@ def read_settings(parameters: Mapping[str, Any]) -> StableNetSettings:
     return read_fields(BatchByBatchSettings, {name: value for name, value in parameters.items() if name in own}, WHERE)
 
 
-class Strategy(nn.Module, ABC):
-    """How the weights of a batch come about."""
-
-    replayable: bool = False  # as `Algorithm.replayable`
-
-    @abstractmethod
-    def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
-        """The weighted loss of a batch.   logits: (b, classes).   features: (b, m) by tap."""
-
-    def start_epoch(self, epoch: int, training_set: TrainingSet) -> Mapping[str, float | str]:
-        """As `Algorithm.start_epoch`."""
-        return {}
-
-    def end_epoch(self, epoch: int) -> Mapping[str, float | str]:
-        """As `Algorithm.end_epoch`."""
-        return {}
-
-    def judge_epochs(self) -> EpochJudge | None:
-        """As `Algorithm.judge_epochs`."""
-        return None
-
-    @abstractmethod
-    def sample_columns(self) -> dict[str, Tensor]:
-        """As `Algorithm.sample_columns`."""
-
-
-class BatchByBatch(Strategy):
-    """Weights of each batch, found first in each step for features cut off from the graph (Eq. 7, 9 and 10)."""
-
-    def __init__(self, network: Network, settings: BatchByBatchSettings, context: Context) -> None:
-        super().__init__()
-        network.tap(settings.choose_taps(network), detach=True)
-        overrides = {"num_classes": context.num_classes, "seed": context.seed, **settings.overrides}
-        self.weighting = StableWeighting(settings.preset, **overrides)
-        self.replayable = decides_on_device(self.weighting.settings)
-        self.used = UsedWeights(context.num_samples)
-
-    def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
-        per_sample, accuracy = classify(logits, batch.y)
-        weights = self.weighting(features, labels=batch.y)
-        if self.training:
-            self.used.keep(batch.index, weights)
-        return StepOutput(
-            per_sample, weights, {"accuracy": accuracy, **describe(self.weighting.last_solution, weights)}
-        )
-
-    def sample_columns(self) -> dict[str, Tensor]:
-        return {"weight": self.used.weights}
-
-
 class WholeTrainingSet(Strategy):
     """Weights and offsets of all samples, found before epochs and looked up in each step."""
 
@@ -261,6 +158,7 @@ class WholeTrainingSet(Strategy):
             fold_seed=context.seed,
             overrides=overrides,
             memory=settings.memory,
+            place=settings.features,
         )
         self._num_classes = context.num_classes
         named = settings.act == "domains" and len(context.training_domains) > 1
@@ -269,13 +167,17 @@ class WholeTrainingSet(Strategy):
         self.judging: DatasetWeighting | None = None
         if weighs:
             self.judging = DatasetWeighting(
-                context.num_validation, settings.preset, memory=settings.memory, **overrides
+                context.num_validation,
+                settings.preset,
+                memory=settings.memory,
+                place=settings.features,
+                **overrides,
             )
 
     def loss(self, batch: Batch, logits: Tensor, features: dict[str, Tensor]) -> StepOutput:
         weights, offsets = self.whole_set(batch.index)
         per_sample, accuracy = classify(logits, batch.y, offsets)
-        if self.settings.collect == "epoch" and self.whole_set.act:
+        if self._gathers:
             self.whole_set.collect(batch.index, features, batch.y)
         return StepOutput(per_sample, weights, {"accuracy": accuracy, **self.whole_set.diagnose_step(logits.device)})
 
@@ -289,9 +191,9 @@ class WholeTrainingSet(Strategy):
         return {**decided, **self.whole_set.solve()}
 
     def end_epoch(self, epoch: int) -> Mapping[str, float | str]:
-        if not self.whole_set.act or self.settings.collect != "epoch" or (epoch + 1) % self.settings.every:
-            return {}
-        return {**self.whole_set.solve()}
+        every = self.settings.every
+        due = self._gathers and (not every or (epoch + 1) % every == 0)
+        return {**self.whole_set.solve()} if due and not self.whole_set.lost else {}
 
     def _decide(self, training_set: TrainingSet) -> Mapping[str, float | str]:
         """One look at the pixels of all images, without the network."""
@@ -316,15 +218,22 @@ class WholeTrainingSet(Strategy):
         [network] = self._network
         samples.read_taps(network, self._taps, collect, reuse)
 
+    @property
+    def _gathers(self) -> bool:
+        """Whether the features of the epoch's own batches are collected."""
+        again = self.settings.every > 0 or not self.whole_set.solved
+        return self.settings.collect == "epoch" and self.whole_set.act and again
+
     def _solves_before(self, epoch: int) -> bool:
         if self.settings.collect == "epoch":
-            return False
+            return self.whole_set.lost  # then a pass makes up for it
         return epoch % self.settings.every == 0 if self.settings.every else epoch == 0
 
 
 class StableNet(Algorithm[StableNetSettings]):
-    r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F (Eq. 8 and 7).
+    r"""min_{f,g} Σ_i w_i·CE(g(f(x_i)), y_i), w = argmin_w Σ_{i<j} ‖Σ̂_{Z_i Z_j; w}‖²_F.
 
+    Eqs. 8 and 7, overall and learning_weight.
     CE is that of the logits and the sample's offsets, where `offset` is not 0; the network is used without them.
     Batch by batch, as in the paper, the weights are found first in each step, for features cut off from the graph, then
     the network takes its step. For the whole set they are found before epochs and looked up in each step.
@@ -342,6 +251,15 @@ class StableNet(Algorithm[StableNetSettings]):
     @classmethod
     def read_settings(cls, parameters: Mapping[str, Any]) -> StableNetSettings:
         return read_settings(parameters)
+
+    @classmethod
+    def version(cls, parameters: Mapping[str, Any]) -> str:
+        whole = parameters.get("solve") != "batch" and parameters.get("preset", recommended.NAME) == recommended.NAME
+        return preset_versions.CURRENT if whole else ""
+
+    @classmethod
+    def restate(cls, parameters: Mapping[str, Any], version: str, pretrained: bool) -> dict[str, Any]:
+        return preset_versions.restate(parameters, version, pretrained)
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)
@@ -420,16 +338,6 @@ def adopt_first_release(method: StableNet, state: dict[str, Any], prefix: str, *
                 value = state.pop(name)
                 if new.rstrip(".") in own:
                     state[prefix + new + name.removeprefix(prefix + old)] = value
-
-
-def describe(solution: Solution | None, weights: Tensor) -> dict[str, Tensor]:
-    """The latest solve as scalars on the device; NaN before the first one."""
-    if solution is None:
-        nothing = weights.new_full((), float("nan"))
-        return {"dependence_before": nothing, "dependence_after": nothing, "ess_ratio": nothing}
-    before, after = solution.dependence.float().unbind()
-    ess = effective_sample_size(solution.weights) / len(solution.weights)
-    return {"dependence_before": before, "dependence_after": after, "ess_ratio": ess}
 
 
 def read_dependence(records: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:

@@ -79,6 +79,29 @@ class TwoStage(Algorithm[S]):
         return bool(self.second)
 
 
+class TwoDraws(TwoStage[S]):
+    """The second stage is cross-entropy again, of samples drawn in proportion to what `look` writes into `draws`."""
+
+    draws_samples = True
+
+    draws: Tensor
+
+    def __init__(self, network: Network, settings: S, context: Context, share: float) -> None:
+        super().__init__(network, settings, context, share)
+        self.register_buffer("draws", torch.ones(context.num_samples))
+
+    def second_loss(self, batch: Batch) -> StepOutput:
+        logits, _ = self.run_network(batch.x)
+        per_sample, accuracy = classify(logits, batch.y)
+        return StepOutput(per_sample, None, {"accuracy": accuracy})
+
+    def sampling_weights(self) -> Tensor | None:
+        return self.draws if self.second and self.first_epochs else None
+
+    def sample_columns(self) -> dict[str, Tensor]:
+        return {"weight": self.draws / self.draws.mean()}
+
+
 def read_outputs(network: Network, training_set: TrainingSet) -> Outputs:
     """Pass all samples through a network, without augmentation, in eval mode; in the order of their indices."""
     rows: list[tuple[Tensor, ...]] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
-from stablenet.engine.config import RunConfig, assemble_config, merge
+from stablenet.engine.config import RunConfig, assemble_config, merge, walk_values
 from stablenet.engine.identity import identify, read_contents
 from stablenet.errors import UserError
 from stablenet.files import lock, read_json, write_json
@@ -92,15 +92,9 @@ def make_run(
     )
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+def flatten(values: Mapping[str, Any]) -> list[str]:
     """Nested config values as arguments of `stablenet train --set`; empty tables are skipped."""
-    settings = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            settings += flatten(value, f"{prefix}{name}.")
-        else:
-            settings.append(f"{prefix}{name}={json.dumps(value, ensure_ascii=False)}")
-    return settings
+    return [f"{'.'.join(names)}={json.dumps(value, ensure_ascii=False)}" for names, value in walk_values(values)]
 
 
 def choose_rows(table: PaperTable, methods: Sequence[str] = ()) -> tuple[Row, ...]:

@@ -16,8 +16,8 @@ from stablenet.bench.cells import CellRun, add_rows, find_chosen, make_run, read
 from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.results import BenchResult, LeftOut, ResultCell, RunRef, SeedValue, State, compare_seeds, tally
 from stablenet.engine.config import RunConfig, read_config
-from stablenet.engine.identity import identify, recall_contents
-from stablenet.engine.run import FINISHED, RunFolder
+from stablenet.engine.identity import identify, recall_contents, recall_identity, recall_version
+from stablenet.engine.run import FINISHED, RunFolder, find_best
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
 from stablenet.evaluation.selection import DEFAULT_RULE, RULES
@@ -29,6 +29,9 @@ NOT_EVALUATED = "not evaluated"  # fully trained, but not evaluated on the targe
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
     """figures: target metrics under the given rule, None before the evaluation.   epoch: of the chosen model.
+    validation: source metrics of the epoch that is best by them, None without a held-out part.
+    series: of the config that does today what this run did.   preset: version of the method's defaults it was begun
+    with, "" if there is one only.   namesake: series of today's run of the same config.
     done: epochs trained so far.   version, device: of the last session; "" if unknown.
     """
 
@@ -41,8 +44,11 @@ class FoundRun:
     done: int
     epoch: int | None
     figures: Mapping[str, Any] | None
+    validation: Mapping[str, Any] | None
     version: str
     device: str
+    preset: str = ""
+    namesake: str = ""
 
     @property
     def seed(self) -> int:
@@ -60,6 +66,10 @@ class Scan:
     def find(self, series: str) -> Mapping[int, FoundRun]:
         """Runs of one config by seed."""
         return self.by_series.get(series, {})
+
+    def find_earlier(self, series: str) -> list[FoundRun]:
+        """Runs of the same config under an earlier version of its method's defaults, which do something else."""
+        return [run for run in self.runs if run.namesake == series != run.series]
 
 
 def scan_runs(folder: Path, rule: str = DEFAULT_RULE) -> Scan:
@@ -94,14 +104,17 @@ def read_run(path: Path, rule: str = DEFAULT_RULE) -> FoundRun:
         path=path,
         config=config,
         hash=described["hash"],
-        series=identify(config, recall_contents(config, described["hashed"])).series,
+        series=recall_identity(config, described["hashed"]).series,
         state=state,
         reason=status["reason"],
         done=status["epoch"],
         epoch=evaluation["epoch"] if evaluation else None,
         figures=evaluation["figures"] if evaluation else None,
+        validation=(find_best(records) or {}).get("validation"),
         version=session.get("stablenet", ""),
         device=session.get("device", ""),
+        preset=recall_version(config, described["hashed"]),
+        namesake=identify(config, recall_contents(config, described["hashed"])).series,
     )
 
 
@@ -110,6 +123,16 @@ def find_evaluation(path: Path, rule: str, part: str = "test") -> dict[str, Any]
     file = path / (ORACLE_RECORDS if RULES[rule].looks_at_target else RECORDS)
     lines = [line for line in read_lines(file) if line["rule"] == rule and line["part"] == part]
     return lines[-1] if lines else None
+
+
+def choose_again(run: FoundRun, rule: str) -> FoundRun:
+    """The run under a rule of its own; as it is for ""."""
+    if not rule or run.state not in (FINISHED, NOT_EVALUATED):
+        return run
+    evaluation = find_evaluation(run.path, rule)
+    if evaluation is None:
+        return replace(run, state=NOT_EVALUATED, epoch=None, figures=None)
+    return replace(run, state=FINISHED, epoch=evaluation["epoch"], figures=evaluation["figures"])
 
 
 def _looks_like_run(path: Path) -> bool:
@@ -230,7 +253,7 @@ class _Filler:
             wanted = make_run(self.table, row, column, 0, chosen, self._root)
         except UserError as error:
             return self._make(row, column, (), (), "missing", str(error))
-        found = self.scan.find(wanted.series)
+        found = {seed: choose_again(run, row.rule) for seed, run in self.scan.find(wanted.series).items()}
         values, unfinished = [], []
         for seed in sorted(found):
             if self._seeds is None or seed in self._seeds:
@@ -238,6 +261,9 @@ class _Filler:
                 values += [SeedValue(seed, value, (ref,))] if value is not None else []
                 unfinished += [ref] if found[seed].figures is None else []
         reason = "" if values else _explain_missing(column, found, len(unfinished))
+        earlier = self.scan.find_earlier(wanted.series)
+        if earlier and not found:
+            reason = f"{len(earlier)} runs of version {earlier[0].preset} of its preset, which does something else"
         return self._make(row, column, values, unfinished, "measured" if values else "missing", reason)
 
     def _average(self, row: Row, column: TableColumn, cells: Mapping[str, ResultCell]) -> ResultCell:
@@ -319,6 +345,7 @@ def _refer(run: FoundRun, wanted: CellRun) -> RunRef:
         command=same.command,
         version=run.version,
         device=run.device,
+        preset=run.preset,
     )
 
 

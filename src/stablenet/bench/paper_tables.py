@@ -22,6 +22,7 @@ A table is one TOML file; the paper's are in `stablenet/bench/paper`, users' own
     method = "stablenet"
     parameters = { preset = "paper" }    # of the method; `settings` are any config values
     recipe = "…"                 # this row's recipe, instead of the columns' recipes
+    rule = "averaged"            # selects this row's epochs, whatever the table's rule is (SWAD: its averaged weights)
     extra = true                 # not in the paper: run only if requested
     paper = ["**80.2**", "_79.9_", "-", ""]  # by column: best, second best, a dash, no number in the paper
     quoted = ["PACS"]            # groups whose numbers the paper quotes from elsewhere
@@ -51,6 +52,7 @@ from typing import Any, Literal
 
 from stablenet.engine.config import merge
 from stablenet.errors import UserError
+from stablenet.evaluation.selection import RULES
 from stablenet.files import read_text
 from stablenet.imports import import_own
 from stablenet.registry import unknown_name
@@ -106,7 +108,7 @@ class TableColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row. settings: config values that override the recipe's."""
+    """A row. settings: config values that override the recipe's.   rule: of selection, "" for the table's."""
 
     id: str
     title: str = ""
@@ -114,9 +116,14 @@ class Row:
     parameters: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     recipe: str = ""
+    rule: str = ""
     extra: bool = False
     paper: tuple[str, ...] = ()
     quoted: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.rule:
+            RULES[self.rule]  # an unknown one is named here
 
     @property
     def marks(self) -> str:

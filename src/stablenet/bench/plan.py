@@ -13,7 +13,7 @@ from stablenet.bench.worker import Estimate, RunOrder, estimate, guess_gigabytes
 from stablenet.engine.config import HASH_DIGITS
 from stablenet.engine.run import FINISHED
 from stablenet.errors import UserError
-from stablenet.evaluation.selection import DEFAULT_RULE
+from stablenet.evaluation.selection import AVERAGED, DEFAULT_RULE
 from stablenet.registry import unknown_name
 
 TO_DO, DAMAGED = "to do", "damaged"
@@ -156,7 +156,7 @@ def make_orders(
             config=each.run.config.plain(),
             series=each.run.series,
             folder=str(each.folder.absolute()),
-            rules=rules,
+            rules=(*rules, AVERAGED) if rules and each.run.config.train.averaging != "none" else rules,
             speeds=str(speeds_path(runs).absolute()),
             root=str(root.absolute()) if root else None,
             device=device,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+from stablenet.algorithms.preset_versions import CURRENT
 from stablenet.bench.paper_tables import PaperNumber, PaperTable, Row, TableColumn
 from stablenet.evaluation.selection import RULES
 from stablenet.metrics import compare_pairs
@@ -27,6 +29,7 @@ class LeftOut:
 class RunRef:
     """A run used for a number. state: finished, not evaluated, running, killed, interrupted or failed.
     command: trains the same run.   epoch: of the chosen model, None before the evaluation.
+    preset: version of the method's defaults it was begun with, "" if there is one only.
     """
 
     path: Path
@@ -40,6 +43,7 @@ class RunRef:
     command: str
     version: str
     device: str
+    preset: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,13 +138,15 @@ class BenchResult:
         if len(self.versions) > 1:
             parts = ", ".join(f"{number} of {name}" for name, number in self.versions.items())
             notes.append(f"the runs come from several versions of stablenet: {parts}")
+        earlier = Counter(ref.preset for ref in self.runs if ref.preset not in ("", CURRENT))
+        notes += [f"{number} runs were made by version {name} of their preset" for name, number in earlier.items()]
         waiting = {ref.path: ref for cell in self.cells.values() for ref in cell.unfinished}
         notes += [f"{path} is {ref.state}" + (f": {ref.reason}" if ref.reason else "") for path, ref in waiting.items()]
         if self.tuned and len(self.budgets) > 1:
             notes.append(f"the methods were tuned with unequal budgets: {', '.join(map(str, self.budgets))} trials")
-        if RULES[self.rule].demand:
-            notes.append(RULES[self.rule].demand)
-        if RULES[self.rule].looks_at_target:
+        rules = [RULES[name] for name in dict.fromkeys((self.rule, *(row.rule for row in self.rows if row.rule)))]
+        notes += [rule.demand for rule in rules if rule.demand]
+        if any(rule.looks_at_target for rule in rules):
             notes.append("models were selected on the target itself: these are upper bounds, not results")
         return notes
 

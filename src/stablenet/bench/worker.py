@@ -103,17 +103,6 @@ def read_speeds(path: Path) -> list[Speed]:
     return [read_fields(Speed, line) for line in read_lines(path)]
 
 
-def name_device(kind: str, index: int = 0) -> str:
-    """The name of a device, as in `timing.jsonl`."""
-    import platform
-
-    import torch
-
-    if kind == "cuda":
-        return f"cuda: {torch.cuda.get_device_name(index)}"
-    return f"cpu: {platform.processor() or platform.machine()}"
-
-
 def estimate(speeds: Sequence[Speed], run: CellRun, device: str) -> Estimate | None:
     """Estimate the time of a whole run by the median of measured ones, preferring this device, then the same config.
 

@@ -16,6 +16,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from stablenet.errors import INTERRUPTED
+from stablenet.long_work import format_time
 
 if TYPE_CHECKING:
     from stablenet.bench import BenchResult, PaperNumber, PaperTable, ResultCell, Row, TableColumn
@@ -141,16 +142,6 @@ def tabulate_search(searches: Sequence[Found]) -> Grid:
             "\n".join(flatten(best.values)) or "the recipe's values",
         )
     return grid
-
-
-def format_time(seconds: float) -> str:
-    """At most two units: 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 90:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def _start(title: str, columns: Sequence[TableColumn]) -> Grid:

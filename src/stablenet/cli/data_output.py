@@ -11,7 +11,9 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
+from stablenet.cli.completion import complete_source
 from stablenet.cli.console import Console
+from stablenet.cli.data_place import ColumnNames, ListFile, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,11 +25,18 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    source: Annotated[str, typer.Argument(help="Name of the data source; `stablenet data list` shows them.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the data source; `stablenet data list` shows them.", autocompletion=complete_source
+        ),
+    ],
     root: Annotated[
         Path | None,
         typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the source; it is only read."),
     ] = None,
+    column: ColumnNames = None,
+    image_list: ListFile = None,
     store: Annotated[
         Path | None,
         typer.Option(help="Where to write the store; by default under STABLENET_CACHE, or ~/.cache/stablenet."),
@@ -46,10 +55,9 @@ def prepare(
     from stablenet.cli.console import Console
     from stablenet.data.image_list import ImageList
     from stablenet.data.prepare import default_store_path, prepare
-    from stablenet.data.sources import read_source
     from stablenet.errors import UserError
 
-    table = read_source(source, root)
+    table = Place(root, column, image_list).read(source)
     if not isinstance(table, ImageList):
         raise UserError(f"{source} is composed from a manifest when it is trained on: there is nothing to prepare")
     console = Console()

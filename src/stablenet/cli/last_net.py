@@ -16,6 +16,15 @@ from importlib.metadata import PackageNotFoundError, version
 from stablenet.errors import MISTAKE, OUR_MISTAKE
 from stablenet.files import explain_os_error
 
+_OUT_OF_MEMORY = (
+    "can't start new thread",
+    "failed to map segment",
+    "annot allocate memory",
+    "bad_alloc",
+    "DefaultCPUAllocator",
+    "out of memory",
+    "could not create a primitive",  # oneDNN
+)
 _PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "pillow", "scikit-learn", "rich", "typer")
 
 
@@ -26,13 +35,18 @@ def explain(error: Exception) -> tuple[str, int]:
     """
     if isinstance(error, OSError):
         return str(explain_os_error(error)), MISTAKE
-    if isinstance(error, MemoryError):
+    if _is_out_of_memory(error):
         return (
             "out of memory: use fewer or smaller data, a smaller batch or model, or a machine with more memory",
             MISTAKE,
         )
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return f"StableNet failed unexpectedly ({what[:200]}); {_describe_report(error)}", OUR_MISTAKE
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, which libraries say in their own ways."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
 def _describe_report(error: Exception) -> str:

@@ -15,6 +15,7 @@ from stablenet.cli.console import Console, TextColumn
 from stablenet.engine.monitor import Watcher
 from stablenet.engine.run import Run, find_best
 from stablenet.engine.stepping import EpochMeans
+from stablenet.evaluation.failures import find_failures
 
 
 @contextmanager
@@ -121,8 +122,10 @@ class Bar(Watcher):
         averaged = [record for record in run.records if record["kind"] == "averaged"]
         if averaged:
             how += f", averaged weights {averaged[-1]['validation']['accuracy']:.1%}"
+        told = [] if best is None else find_failures(best["validation"], "held-out image")
+        notes = "".join(f"note: the network {failure}\n" for failure in told)
         word = "trained" if self._task is not None else "already finished, nothing to do"
-        Console(soft_wrap=True).print(f"{word}: {how}\n{run.path}")
+        Console(soft_wrap=True).print(f"{word}: {how}\n{notes}{run.path}")
 
 
 def _is_first() -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from stablenet._version import __version__
-from stablenet.cli import verbs_bench, verbs_data, verbs_diagnose
+from stablenet.cli import verbs_bench, verbs_config, verbs_data, verbs_diagnose
 from stablenet.cli.verbs_diagnose import diagnose
 from stablenet.cli.verbs_lists import list_parts, runs, weights
 from stablenet.cli.verbs_models import evaluate, export, predict
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.add_typer(verbs_data.app, name="data")
 app.add_typer(verbs_bench.app, name="bench")
 app.add_typer(verbs_diagnose.app, name="table")
+app.add_typer(verbs_config.app, name="config")
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stablenet.cli.completion import complete_method, complete_table
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Plan, run and summarise the paper's tables or your own.", no_args_is_help=True)
 
 TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", help="A table from `stablenet bench list`, or a .toml file.")
+    str,
+    typer.Argument(
+        metavar="TABLE", help="A table from `stablenet bench list`, or a .toml file.", autocompletion=complete_table
+    ),
 ]
 Methods = Annotated[
     list[str] | None,
-    typer.Option(help="Rows of the table, or methods from `stablenet list`; comma-separated or repeated."),
+    typer.Option(
+        help="Rows of the table, or methods from `stablenet list`; comma-separated or repeated.",
+        autocompletion=complete_method,
+    ),
 ]
 Columns = Annotated[list[str] | None, typer.Option(help="Columns of the table; comma-separated or repeated.")]
 Seeds = Annotated[str, typer.Option(help="Number of seeds, counted from 0; or a list such as 10,11,12.")]
@@ -42,7 +49,9 @@ Retries = Annotated[int, typer.Option(min=0, help="How often a run is resumed af
 
 @app.command("list")
 def list_tables(
-    table: Annotated[str | None, typer.Argument(help="Show the paper's numbers for this table.")] = None,
+    table: Annotated[
+        str | None, typer.Argument(help="Show the paper's numbers for this table.", autocompletion=complete_table)
+    ] = None,
 ) -> None:
     """List the tables, or show the paper's numbers for one."""
     from stablenet.bench.paper_tables import find_table
@@ -123,7 +132,9 @@ def run(
 
 @app.command()
 def status(
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="A table; by default all.")] = None,
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="A table; by default all.", autocompletion=complete_table)
+    ] = None,
     methods: Methods = None,
     columns: Columns = None,
     seeds: Seeds = "3",
@@ -203,8 +214,7 @@ def _parse_seeds(text: str) -> tuple[int, ...]:
 def _make_plan(table: str, runs: Path, choice: TablePart, root: Path | None, device: str) -> Plan:
     from stablenet.bench.paper_tables import find_table
     from stablenet.bench.plan import make_plan
-    from stablenet.bench.worker import name_device
-    from stablenet.engine.devices import choose_device
+    from stablenet.engine.devices import choose_device, name_device
 
     kind, chosen = choose_device(device)
     number = chosen[0] if isinstance(chosen, list) else 0

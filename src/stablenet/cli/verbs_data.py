@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_source, complete_split
 from stablenet.cli.data_output import prepare, print_notes
+from stablenet.cli.data_place import ColumnNames, ListFile, Place, Root, parse_sets
+from stablenet.cli.verbs_cache import clear_cache, print_cache
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,30 +21,29 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Download, split, check and show data sets.", no_args_is_help=True)
 app.command()(prepare)
+app.command("clear-cache")(clear_cache)
 
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        "--root",
-        help="Folder or archive of the source, or the folder that contains it; published data sets are also looked up "
-        "in STABLENET_DATA.",
-    ),
-]
 ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablenet data split`.")]
 
 
 @app.command("list")
 def list_sources(
-    name: Annotated[str | None, typer.Argument(help="Show the details of this source.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show the details of this source.", autocompletion=complete_source)
+    ] = None,
     check: Annotated[
         Path | None,
         typer.Option(help="Compare a folder or archive with the source's layout; nothing is written or decoded."),
     ] = None,
+    cache: Annotated[bool, typer.Option("--cache", help="Show what is kept for other runs, and its size.")] = False,
 ) -> None:
     """List the data sources and splits, show the details of one source, or check a copy of it."""
     from stablenet.cli.console import Console
     from stablenet.cli.data_output import tabulate_source, tabulate_sources, tabulate_splits
 
+    if cache:
+        print_cache()
+        return
     console = Console()
     if check is not None:
         _check_layout(name, check)
@@ -72,7 +73,7 @@ def _check_layout(name: str | None, root: Path) -> None:
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
+    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
     to: Annotated[Path, typer.Option(envvar="STABLENET_DATA", help="Folder to download into.")] = Path("data"),
 ) -> None:
     """Download a source's public files; an interrupted download is resumed."""
@@ -98,9 +99,17 @@ def download(
 
 @app.command()
 def split(
-    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.")],
-    split: Annotated[str, typer.Argument(help="A split from `stablenet data list`.")],
+    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
+    split: Annotated[
+        str,
+        typer.Argument(
+            help="A split from `stablenet data list`; by default the one that fits the source.",
+            autocompletion=complete_split,
+        ),
+    ] = "",
     root: Root = None,
+    column: ColumnNames = None,
+    image_list: ListFile = None,
     out: Annotated[
         Path | None, typer.Option(help="Manifest to write; by default splits/<name>.tsv, named after the split.")
     ] = None,
@@ -148,14 +157,13 @@ def split(
         "test_size": test_size,
     }
     parameters = {name: value for name, value in given.items() if value is not None}
-    _split(source, split, root, out, seed, parameters | _parse_sets(sets or []))
+    table = Place(root, column, image_list).read(source)
+    _split(table, split, out, seed, parameters | parse_sets(sets or []))
 
 
-def _split(source: str, split: str, root: Path | None, out: Path | None, seed: int, given: dict[str, Any]) -> None:
-    from stablenet.data.sources import read_source
+def _split(table: AnyImageList, split: str, out: Path | None, seed: int, given: dict[str, Any]) -> None:
     from stablenet.data.splits import split_table
 
-    table = read_source(source, root or _default_root(source))
     manifest = split_table(table, split, seed, **given)
     path = out or Path("splits") / _name(manifest)
     _refuse_source_folder(path, table)
@@ -163,41 +171,43 @@ def _split(source: str, split: str, root: Path | None, out: Path | None, seed: i
     manifest.save(path)
     for note in manifest.notes:
         typer.secho(f"note: {note}", fg=typer.colors.YELLOW, err=True)
-    sizes = ", ".join(f"{part} {size:,}" for part, size in manifest.rows["part"].value_counts(sort=False).items())
-    typer.echo(f"{path}: {sizes}; hash {manifest.hash[:16]}")
+    typer.echo(f"{path}: {manifest.describe()}; hash {manifest.hash[:16]}")
 
 
 @app.command()
 def check(
     path: Annotated[Path, typer.Argument(help="A manifest made by `data split`, or a store made by `data prepare`.")],
     root: Root = None,
+    column: ColumnNames = None,
+    image_list: ListFile = None,
 ) -> None:
     """Check a manifest's invariants or a store's checksums; with --root also that they match the source."""
     from stablenet.cli.console import Console
     from stablenet.cli.data_output import tabulate_findings
 
     console = Console()
-    findings = _check_store(path, root, console) if _is_store(path) else _check_manifest(path, root)
+    place = Place(root, column, image_list)
+    findings = _check_store(path, place, console) if _is_store(path) else _check_manifest(path, place)
     console.print(tabulate_findings(findings))
     if any(finding.holds not in (True, None) for finding in findings):
         raise typer.Exit(1)
 
 
-def _check_manifest(path: Path, root: Path | None) -> list[Finding]:
+def _check_manifest(path: Path, place: Place) -> list[Finding]:
     from stablenet.data.check import check_manifest
     from stablenet.data.manifest import Manifest
 
     manifest = Manifest.load(path)
-    return check_manifest(manifest, _read_if_given(manifest.source, root))
+    return check_manifest(manifest, place.read_if_named(manifest.source))
 
 
-def _check_store(path: Path, root: Path | None, console: Console) -> list[Finding]:
+def _check_store(path: Path, place: Place, console: Console) -> list[Finding]:
     from stablenet.data.image_list import ImageList
     from stablenet.data.store import PixelStore, check_store
 
     store = PixelStore.open(path if path.is_dir() else path.parent)
     print_notes(console, store.header)
-    table = _read_if_given(store.header.source, root)
+    table = place.read_if_named(store.header.source)
     return check_store(store, table if isinstance(table, ImageList) else None)
 
 
@@ -206,17 +216,12 @@ def _is_store(path: Path) -> bool:
     return path.is_dir() or path.suffix in (".json", ".bin", ".parquet")
 
 
-def _read_if_given(source: str, root: Path | None) -> AnyImageList | None:
-    from stablenet.data.sources import read_source
-
-    root = root or _default_root(source)
-    return None if root is None else read_source(source, root)
-
-
 @app.command()
 def show(
     manifest: ManifestFile,
     root: Root = None,
+    column: ColumnNames = None,
+    image_list: ListFile = None,
     out: Annotated[Path | None, typer.Option(help="Contact sheet to write; by default <manifest>.png.")] = None,
     sheet: Annotated[bool, typer.Option("--sheet/--no-sheet", help="Whether to write the contact sheet.")] = True,
 ) -> None:
@@ -238,30 +243,22 @@ def show(
     for note in loaded.notes:
         console.print(f"note: {note}", style="yellow")
     if sheet:
-        _write_sheet(loaded, root, out or manifest.with_suffix(".png"))
+        _write_sheet(loaded, Place(root, column, image_list), out or manifest.with_suffix(".png"))
 
 
-def _write_sheet(manifest: Manifest, root: Path | None, sheet: Path) -> None:
-    from stablenet.data.sources import SOURCES, read_source
+def _write_sheet(manifest: Manifest, place: Place, sheet: Path) -> None:
+    from stablenet.data.sources import SOURCES
 
-    root = root or _default_root(manifest.source)
-    if root is None and SOURCES[manifest.source].needs_root:
+    bundled = not SOURCES[manifest.source].needs_root
+    table = place.read(manifest.source) if bundled else place.read_if_named(manifest.source)
+    if table is None:
         typer.echo("no contact sheet: give the source's folder with --root")
         return
-    table = read_source(manifest.source, root)
     _refuse_source_folder(sheet, table)
     from stablenet.data.contact import write_contact_sheet  # imports torch: only when there is something to draw
 
     write_contact_sheet(manifest, table, sheet)
     typer.echo(f"contact sheet: {sheet}")
-
-
-def _default_root(source: str) -> Path | None:
-    """STABLENET_DATA holds the published data sets; users' own images are never looked up there."""
-    from stablenet.data.sources import SOURCES
-
-    folder = os.environ.get("STABLENET_DATA")
-    return Path(folder) if folder and source in SOURCES and SOURCES[source].counts else None
 
 
 def _parse_domains(option: str, values: list[str] | None, split: str) -> Any:
@@ -283,15 +280,6 @@ def _parse_domains(option: str, values: list[str] | None, split: str) -> Any:
     return {name: domains[-1] for name, domains in chosen.items()}
 
 
-def _parse_sets(texts: list[str]) -> dict[str, Any]:
-    from stablenet.engine.config import merge, parse_setting
-
-    values: dict[str, Any] = {}
-    for text in texts:
-        values = merge(values, parse_setting(text))
-    return values
-
-
 def _parse_ratio(text: str | None, split: str) -> str | float | None:
     if text is None or split not in ("adversarial", "correlated"):
         return text
@@ -309,9 +297,12 @@ def _name(manifest: Manifest) -> str:
 
 
 def _refuse_source_folder(path: Path, table: AnyImageList) -> None:
-    root: Path | None = getattr(table, "root", None)
-    if root is not None and root.is_dir() and path.resolve().is_relative_to(root.resolve()):
-        raise UserError(f"{path} is inside the source folder {root}, where StableNet never writes: choose another path")
+    from stablenet.data.image_list import ImageList
+
+    if isinstance(table, ImageList) and table.contains(path):
+        raise UserError(
+            f"{path} is inside the source folder {table.root}, where StableNet never writes: choose another path"
+        )
 
 
 def _warn_of_duplicates(table: AnyImageList) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_backbone, complete_data, complete_split
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from stablenet.tabular.fit import TableReport
 
 Report = Callable[[str, int, int], None]
+LABEL = "label"  # the usual name of its column
 
 
 def _note_old_split(value: str) -> str:
@@ -33,17 +35,45 @@ def _note_old_split(value: str) -> str:
     return value
 
 
+# What both verbs ask about a table.
+Environment = Annotated[
+    str | None, typer.Option("--environment", "--context", help="The column with the context: site, year, background.")
+]
+Task = Annotated[str, typer.Option(help="Tables: auto, regression or classification.")]
+LeaveOut = Annotated[list[str] | None, typer.Option(help="Tables: a column to leave out; repeatable.")]
+Categorical = Annotated[
+    list[str] | None, typer.Option(help="Tables: a column of numbers that are categories; repeatable.")
+]
+Missing = Annotated[str, typer.Option(help="Tables: missing values: mark (as a column), drop (the rows) or error.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed for drawing Fourier functions, and the images to look at.")]
+
+
 def diagnose(
     data: Annotated[
         str,
         typer.Argument(
-            help="A folder or zip of images (class/image or domain/class/image), a CSV file, a named source, or a run."
+            help="A folder or zip of images (class/image or domain/class/image, also below train/, test/), a CSV file, "
+            "a named source, or a run.",
+            autocompletion=complete_data,
         ),
     ],
-    label: Annotated[str, typer.Option(help="CSV: the column to predict.")] = "label",
-    context: Annotated[str | None, typer.Option(help="CSV: the column with the context.")] = None,
-    leave_out: Annotated[list[str] | None, typer.Option(help="CSV: a column to leave out; repeatable.")] = None,
-    split: Annotated[str, typer.Option(help="Named source: diagnose the training part of this split.")] = "",
+    target: Annotated[str, typer.Option("--target", "--label", help="CSV: the column to predict.")] = LABEL,
+    environment: Environment = None,
+    part: Annotated[
+        str,
+        typer.Option(
+            help="CSV of images: the column with a given split, of which the training part is diagnosed; by default "
+            "part, split or subset. With none, all images are."
+        ),
+    ] = "",
+    task: Task = "auto",
+    leave_out: LeaveOut = None,
+    categorical: Categorical = None,
+    missing: Missing = "mark",
+    split: Annotated[
+        str,
+        typer.Option(help="Named source: diagnose the training part of this split.", autocompletion=complete_split),
+    ] = "",
     old_split: Annotated[str, typer.Option("--setting", hidden=True, callback=_note_old_split)] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the split, such as ratio=0.9; repeatable.")
@@ -51,13 +81,19 @@ def diagnose(
     manifest: Annotated[
         Path | None, typer.Option(help="Named source: diagnose the training part of this manifest.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of a named source; by default STABLENET_DATA.")] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a named source or of a CSV's images; by default STABLENET_DATA."),
+    ] = None,
     backbone: Annotated[
-        str, typer.Option(help="A network whose first stages give the features, such as resnet50.")
+        str,
+        typer.Option(
+            help="A network whose first stages give the features, such as resnet50.", autocompletion=complete_backbone
+        ),
     ] = "",
     pretrained: Annotated[str, typer.Option(help="Its weights: imagenet, or a .safetensors file.")] = "",
     limit: Annotated[int, typer.Option(min=100, help="Use at most this many images, drawn at random.")] = 10_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for drawing images and, for tables, Fourier functions.")] = 0,
+    seed: Seed = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("diagnosis.html"),
     csv: Annotated[
         Path | None,
@@ -71,61 +107,95 @@ def diagnose(
 
     if csv is not None:
         check_table_path(csv)
+    question = _ask(target, environment, task, leave_out, categorical, missing, seed)
     start = time.perf_counter()
     with _show_steps() as report:
         if _is_plain_table(data):
-            found = _diagnose_table(Path(data), label, context, tuple(leave_out or ()), seed, report)
+            found = _diagnose_table(Path(data), question, report)
         else:
-            subject = _open(data, label, context, split or old_split, settings, manifest, root)
+            subject = _open(data, target, environment, part, split or old_split, settings, manifest, root)
             found = _diagnose_images(subject, backbone, pretrained, root, limit, seed, report)
-    asked = _describe(data, label, context, leave_out or [], csv)
+    asked = _describe(data, question, part, csv)
     if csv is not None:
         write_exceptions(found, csv)
     write_page(found, output, "stablenet " + shlex.join(sys.argv[1:]), time.perf_counter() - start, asked)
     _print_diagnosis(found, output, asked)
 
 
-def _describe(data: str, label: str, context: str | None, leave_out: list[str], csv: Path | None) -> Asked:
+def _ask(
+    target: str,
+    environment: str | None,
+    task: str,
+    leave_out: list[str] | None,
+    categorical: list[str] | None,
+    missing: str,
+    seed: int,
+) -> dict[str, Any]:
+    """The fields of a `TableQuestion`."""
+    if missing == "fill":
+        typer.echo("--missing fill is now --missing mark: gaps are marked, and lie at their column's mean", err=True)
+        missing = "mark"
+    return {
+        "target": target,
+        "environment": environment,
+        "task": task,
+        "leave_out": tuple(leave_out or ()),
+        "categorical": tuple(categorical or ()),
+        "missing": missing,
+        "seed": seed,
+    }
+
+
+def _describe(data: str, question: dict[str, Any], part: str, csv: Path | None) -> Asked:
     """What was diagnosed, with the options that say how it is read."""
     from stablenet.diagnose.next_steps import Asked
     from stablenet.diagnose.subject import is_source
     from stablenet.engine.run import RunFolder
 
-    left_out = [word for name in leave_out for word in ("--leave-out", name)]
-    options = ["--label", label] if label != "label" else []
-    options += ["--context", context] if context else []
     told = str(csv) if csv else ""
     if _is_plain_table(data):
-        fit = ["--target", label, *(["--environment", context] if context else []), *left_out]
-        return Asked(kind="table", data=data, options=(*options, *left_out), table=tuple(fit), csv=told)
+        words = _spell(question)
+        return Asked(kind="table", data=data, options=words, table=words, csv=told)
     if RunFolder(Path(data)).config.is_file():
         return Asked(kind="run", data=data, csv=told)
+    options = ["--target", question["target"]] if question["target"] != LABEL else []
+    options += ["--context", question["environment"]] if question["environment"] else []
+    options += ["--part", part] if part else []
     return Asked(kind="source" if is_source(data) else "own images", data=data, options=tuple(options), csv=told)
 
 
+def _spell(question: dict[str, Any]) -> tuple[str, ...]:
+    """The question as options, which `diagnose` and `table fit` share; defaults are left out."""
+    from stablenet.tabular.question import TableQuestion
+
+    words: list[str] = []
+    for name, value in question.items():
+        if value != getattr(TableQuestion, name, None):
+            option = f"--{name.replace('_', '-')}"
+            words += [word for one in (value if isinstance(value, tuple) else (value,)) for word in (option, str(one))]
+    return tuple(words)
+
+
 def _is_plain_table(data: str) -> bool:
-    """Whether this is a CSV file without a column `path`, whose columns are the features."""
+    """Whether this is a CSV file whose columns are the features, and not a list of images."""
+    from stablenet.data.sources.listing import has_paths
+
     path = Path(data)
-    if path.suffix != ".csv" or not path.is_file():
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:  # whoever reads it whole says what is wrong
-        return "path" not in [name.strip().strip('"') for name in file.readline().rstrip("\r\n").split(",")]
+    return path.suffix == ".csv" and path.is_file() and not has_paths(path)
 
 
-def _diagnose_table(
-    path: Path, label: str, context: str | None, leave_out: tuple[str, ...], seed: int, report: Report
-) -> Diagnosis:
-    from stablenet.diagnose.tables import TableQuestion, diagnose_table
-    from stablenet.tabular.fit import read_csv
+def _diagnose_table(path: Path, question: dict[str, Any], report: Report) -> Diagnosis:
+    from stablenet.diagnose.tables import diagnose_table
+    from stablenet.tabular.question import TableQuestion, read_csv
 
-    choices = TableQuestion(label=label, context=context, leave_out=leave_out, seed=seed)
-    return diagnose_table(read_csv(path), choices, path.stem, report)
+    return diagnose_table(read_csv(path), TableQuestion(**question), path.stem, report)
 
 
 def _open(
     data: str,
     label: str,
     context: str | None,
+    part: str,
     split: str,
     settings: list[str] | None,
     manifest: Path | None,
@@ -146,7 +216,7 @@ def _open(
     if not is_source(data):
         if split or settings or manifest:
             raise UserError(f"{data} is not a named source: --split, --set and --manifest apply only to those")
-        return open_place(Path(data), label, context)
+        return open_place(Path(data), "" if label == LABEL else label, context, part, root)
     if context is not None:
         raise UserError(f"the contexts of {data} are its domains: leave --context out")
     given = {name: value for text in settings or () for name, value in parse_setting(text).items()}
@@ -211,18 +281,14 @@ def _root() -> None:
 def fit(
     data: Annotated[Path, typer.Argument(help="A CSV table with a header row.")],
     target: Annotated[str, typer.Option(help="The column to predict.")],
-    environment: Annotated[
-        str | None, typer.Option(help="The column with the environments (site, year, …) to cross-validate over.")
-    ] = None,
-    task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
+    environment: Environment = None,
+    task: Task = "auto",
     method: Annotated[str, typer.Option(help="stable, dwr, srdo, or crbr (classification).")] = "stable",
     estimator: Annotated[str, typer.Option(help="linear, mlp or forest.")] = "linear",
-    leave_out: Annotated[list[str] | None, typer.Option(help="A column to leave out; repeatable.")] = None,
-    categorical: Annotated[
-        list[str] | None, typer.Option(help="A numeric column that holds categories; repeatable.")
-    ] = None,
-    missing: Annotated[str, typer.Option(help="Missing values: error, drop (the rows) or fill.")] = "error",
-    seed: Annotated[int, typer.Option(help="Seed for drawing the Fourier functions.")] = 0,
+    leave_out: LeaveOut = None,
+    categorical: Categorical = None,
+    missing: Missing = "mark",
+    seed: Seed = 0,
     page: Annotated[Path | None, typer.Option(help="Page to write; by default next to the data, as .html.")] = None,
     weights: Annotated[Path | None, typer.Option(help="Also write the table with a column `weight` (CSV).")] = None,
     save: Annotated[
@@ -231,21 +297,13 @@ def fit(
 ) -> None:
     """Fit a table, cross-validate over its environments and write a page."""
     from stablenet.cli.console import Console
-    from stablenet.tabular.fit import TableChoices, fit_table, read_csv
+    from stablenet.tabular.fit import TableChoices, fit_table
+    from stablenet.tabular.question import read_csv
     from stablenet.tabular.saved import check_saving
     from stablenet.tabular.table_page import write_page
 
-    choices = TableChoices(
-        target=target,
-        environment=environment,
-        task=task,
-        method=method,
-        estimator=estimator,
-        leave_out=tuple(leave_out or ()),
-        categorical=tuple(categorical or ()),
-        missing=missing,
-        seed=seed,
-    )
+    question = _ask(target, environment, task, leave_out, categorical, missing, seed)
+    choices = TableChoices(**question, method=method, estimator=estimator)
     if save is not None:
         check_saving(save, estimator)
     report = fit_table(read_csv(data), choices)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stablenet.cli.completion import complete_run
+
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
@@ -144,7 +146,9 @@ def tabulate_runs(folder: Path) -> Table:
 
 
 def weights(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Run folder.", show_default=False, autocompletion=complete_run)
+    ],
     csv: Annotated[Path | None, typer.Option(help="Write all samples as CSV, largest weights first.")] = None,
     output: Annotated[
         Path | None,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_format, complete_rule, complete_run
+
 MOST_GROUPS = 24  # listed one by one
 
 if TYPE_CHECKING:
@@ -16,17 +18,21 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from stablenet.engine.run import Run
     from stablenet.evaluation.evaluate import Evaluation
+    from stablenet.export import PackagedModel
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders.", show_default=False, autocompletion=complete_run),
+    ],
     rule: Annotated[
         str,
         typer.Option(
-            help="Which model: source-validation, last, averaged, worst-group (needs group labels), or oracle (uses "
-            "the target)."
+            help="Which model: source-validation, last, averaged, worst-group (needs group labels), "
+            "worst-pseudo-group, or oracle (uses the target).",
+            autocompletion=complete_rule,
         ),
     ] = "source-validation",
     part: Annotated[list[str] | None, typer.Option(help="Part of the split; repeatable; by default test.")] = None,
@@ -59,8 +65,19 @@ def evaluate(
     console.print(tabulate_figures(evaluations))
     if len(evaluations) == 1:
         console.print(tabulate_shares(evaluations[0]))
+    for note in list_failures(evaluations):
+        console.print(f"note: {note}", style="yellow")
     for evaluation in evaluations:
         console.print(f"predictions: {evaluation.predictions}", soft_wrap=True)
+
+
+def list_failures(evaluations: list[Evaluation]) -> Iterator[str]:
+    """Where a network has not learned, or a group is lost, a sentence each."""
+    from stablenet.evaluation.failures import find_failures
+
+    for evaluation in evaluations:
+        for failure in find_failures(evaluation.figures):
+            yield f"{evaluation.run.path.name}, {evaluation.part}: the network {failure}"
 
 
 def tabulate_figures(evaluations: list[Evaluation]) -> Table:
@@ -130,7 +147,9 @@ def list_groups(groups: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    model: Annotated[
+        Path, typer.Argument(help="A run folder, or one that `stablenet export` wrote.", autocompletion=complete_run)
+    ],
     images: Annotated[
         list[Path],
         typer.Argument(
@@ -141,23 +160,28 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; by default CSV is printed.")
     ] = None,
     rule: Annotated[
-        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
-    ] = ("source-validation"),
+        str | None,
+        typer.Option(
+            help="Which model of a run, by rule: see `stablenet evaluate --help`; by default source-validation.",
+            show_default=False,
+            autocompletion=complete_rule,
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are not readable images.")] = False,
 ) -> None:
     """Predict the classes of images; write probabilities as CSV or Parquet."""
-    from stablenet.engine.run import load_run
     from stablenet.evaluation.predict import check_table_path, gather_images, save_table
+    from stablenet.export import load_model
 
-    opened = load_run(run)
+    opened = load_model(model, rule)
     if output is not None:
         check_table_path(output)
     gathered = gather_images(images)
     if skip_bad:
         gathered = _leave_out_broken(opened, gathered)
-    table = _predict(opened, gathered, rule, device, batch_size)
+    table = _predict(opened, gathered, device, batch_size)
     if output is None:
         table.to_csv(sys.stdout, index=False)
     else:
@@ -167,30 +191,28 @@ def predict(
     typer.echo(f"{len(table)} images: {counts}{where}", err=True)
 
 
-def _predict(run: Run, gathered: pd.DataFrame, rule: str, device: str, batch_size: int) -> pd.DataFrame:
+def _predict(model: PackagedModel, gathered: pd.DataFrame, device: str, batch_size: int) -> pd.DataFrame:
     from stablenet.cli.progress import show_progress
-    from stablenet.evaluation.evaluate import load_chosen
     from stablenet.evaluation.predict import add_predictions, find_device, predict_images
 
-    model, _ = load_chosen(run, rule)
     with show_progress("predicting") as progress:
         logits = predict_images(
-            model,
+            model.network,
             [Path(path) for path in gathered["path"]],
-            run.transform,
-            stored_side=run.config.data.store_size,
+            model.transform,
+            stored_side=model.store_size,
             device=find_device(device),
             batch_size=batch_size,
             progress=progress,
         )
-    return add_predictions(gathered, logits, run.classes)
+    return add_predictions(gathered, logits, model.classes)
 
 
-def _leave_out_broken(run: Run, gathered: pd.DataFrame) -> pd.DataFrame:
+def _leave_out_broken(model: PackagedModel, gathered: pd.DataFrame) -> pd.DataFrame:
     from stablenet.errors import UserError
     from stablenet.evaluation.predict import find_broken
 
-    broken = find_broken([Path(path) for path in gathered["path"]], run.config.data.store_size)
+    broken = find_broken([Path(path) for path in gathered["path"]], model.store_size)
     for message in broken.values():
         typer.secho(f"left out: {message}", fg=typer.colors.YELLOW, err=True)
     if len(broken) == len(gathered):
@@ -199,19 +221,25 @@ def _leave_out_broken(run: Run, gathered: pd.DataFrame) -> pd.DataFrame:
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder.", autocompletion=complete_run)],
     form: Annotated[
         list[str] | None,
-        typer.Option("--format", help="safetensors (default), onnx or torch; repeatable."),
+        typer.Option(
+            "--format", help="safetensors (default), onnx or torch; repeatable.", autocompletion=complete_format
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder; by default `export` in the run folder.")
     ] = None,
     rule: Annotated[
-        str, typer.Option(help="Which model: source-validation, last, averaged, worst-group or oracle.")
+        str,
+        typer.Option(
+            help="Which model, by rule: see `stablenet evaluate --help`.",
+            autocompletion=complete_rule,
+        ),
     ] = ("source-validation"),
 ) -> None:
-    """Export a run's model as safetensors, ONNX or torch.export, with a model card, and check its outputs."""
+    """Export a run's model as safetensors, ONNX or torch.export, ready for a model hub, and check its outputs."""
     from stablenet.cli.console import Console
     from stablenet.engine.run import load_run
     from stablenet.export import FORMATS, export_run

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stablenet.cli.completion import complete_run, complete_table
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -22,6 +24,7 @@ def report(
             metavar="[TABLE]...",
             help="Tables by name, or your own .toml files; by default all that have runs.",
             show_default=False,
+            autocompletion=complete_table,
         ),
     ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("runs"),
@@ -31,8 +34,8 @@ def report(
     rule: Annotated[
         str,
         typer.Option(
-            help="Which epoch's model: source-validation, last, worst-group (needs group labels), or oracle (uses the "
-            "target)."
+            help="Which epoch's model: source-validation, last, worst-group (needs group labels), "
+            "worst-pseudo-group, or oracle (uses the target)."
         ),
     ] = "source-validation",
     tuned: Annotated[
@@ -89,7 +92,10 @@ def _watch(settings: ReportSettings, port: int, every: float) -> None:
 
 
 def saliency(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders.", show_default=False, autocompletion=complete_run),
+    ],
     images: Annotated[list[Path] | None, typer.Option(help="Your own image file, folder or table; repeatable.")] = None,
     masks: Annotated[
         Path | None, typer.Option(help="Folder with a mask for each of your images: same name, PNG, object not black.")

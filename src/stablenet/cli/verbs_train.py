@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stablenet.cli.completion import complete_logger, complete_method, complete_recipe, complete_run, complete_setting
 from stablenet.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -14,19 +15,33 @@ if TYPE_CHECKING:
     from stablenet.engine.config import RunConfig
 
 
+ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file.", show_default=False)]
+Recipe = Annotated[
+    str | None,
+    typer.Option(help="An experiment of the paper; see `stablenet list`.", autocompletion=complete_recipe),
+]
+Method = Annotated[str | None, typer.Option(help="Short for --set method.name=…", autocompletion=complete_method)]
+Seed = Annotated[int | None, typer.Option(help="Short for --set seed=…")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="One setting, such as train.epochs=3; repeatable.", autocompletion=complete_setting),
+]
+
+
 def train(
-    config: Annotated[Path | None, typer.Option(help="A TOML file.", show_default=False)] = None,
-    recipe: Annotated[str | None, typer.Option(help="An experiment of the paper; see `stablenet list`.")] = None,
-    method: Annotated[str | None, typer.Option(help="Short for --set method.name=…")] = None,
-    seed: Annotated[int | None, typer.Option(help="Short for --set seed=…")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, such as train.epochs=3; repeatable.")
-    ] = None,
+    config: ConfigFile = None,
+    recipe: Recipe = None,
+    method: Method = None,
+    seed: Seed = None,
+    settings: Settings = None,
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
     ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("runs"),
-    folder: Annotated[Path | None, typer.Option(help="This run's folder, instead of one named after its hash.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="This run's folder, instead of one named after its hash.", autocompletion=complete_run),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an unfinished run.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
     checkpoint_minutes: Annotated[
@@ -38,17 +53,28 @@ def train(
         typer.Option("--oracle", help="Evaluate the target every epoch, into a file that model selection never reads."),
     ] = False,
     graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="Use CUDA graphs for small networks.")] = True,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard curves to the run folder.")
+    loggers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logger",
+            help="Also write curves: tensorboard, csv, wandb or mlflow; repeatable.",
+            autocompletion=complete_logger,
+        ),
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Older name of --logger tensorboard.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only show the whole config, the data, and the time expected; write nothing."),
     ] = False,
 ) -> None:
     """Train a recipe or a config. Finished runs are not repeated."""
+    from stablenet.cli.preview_output import print_preview
     from stablenet.cli.progress import Bar
     from stablenet.engine.interrupts import Interrupted
     from stablenet.engine.session import Runtime
     from stablenet.engine.train import train as run_training
 
-    chosen = _assemble(config, recipe, method, seed, settings, folder if resume else None)
+    chosen = assemble(config, recipe, method, seed, settings, folder if resume else None)
     runtime = Runtime(
         runs=runs,
         folder=folder,
@@ -59,8 +85,11 @@ def train(
         keep_epochs=keep_epochs,
         oracle=oracle,
         graphs=graphs,
-        tensorboard=tensorboard,
+        loggers=_name_loggers(loggers or [], tensorboard),
     )
+    if dry_run:
+        print_preview(chosen, runtime)
+        return
     bar = Bar()
     try:
         run = run_training(chosen, runtime, bar)
@@ -70,13 +99,19 @@ def train(
     bar.print_end(run)
 
 
-def _assemble(
+def _name_loggers(loggers: list[str], tensorboard: bool) -> tuple[str, ...]:
+    if tensorboard:
+        typer.echo("--tensorboard is now --logger tensorboard, and will be removed in a later version", err=True)
+    return (*loggers, *["tensorboard"] * tensorboard)
+
+
+def assemble(
     config: Path | None,
     recipe: str | None,
     method: str | None,
     seed: int | None,
     settings: list[str] | None,
-    resumed: Path | None,
+    resumed: Path | None = None,
 ) -> RunConfig:
     """The config from the options; or the run folder's, when resuming with no other options."""
     from stablenet.engine.config import assemble_config, parse_setting

@@ -19,6 +19,8 @@ from stablenet.data.sources.source import AnyImageList
 from stablenet.data.splits import counting
 from stablenet.data.splits.adversarial import RANDOM
 from stablenet.data.splits.counting import minor_count, minor_shares, round_share
+from stablenet.data.splits.given import GIVEN
+from stablenet.data.splits.held_out import HELD_OUT
 from stablenet.errors import UserError
 
 
@@ -117,11 +119,19 @@ def _check_held_out(manifest: Manifest) -> Finding:
     held = source["part"] == "validation"
     if manifest.split == "classic" and manifest.parameters["published"]:
         return Finding("validation as published", bool(held.any()), f"{int(held.sum())} of {len(source)}")
+    if share == GIVEN:
+        return Finding("validation as given", bool(held.any()), f"{int(held.sum())} of {len(source)}")
+    return _check_share("validation", source, share)
+
+
+def _check_share(part: str, source: pd.DataFrame, share: float) -> Finding:
+    """A part has a share of these rows, and of every class and domain among them within one image."""
+    held = source["part"] == part
     groups = held.groupby([source["domain"], source["label"]])
     worst = float((groups.sum() - share * groups.size()).abs().max())
     exact = int(held.sum()) == round_share(len(source), share)
     detail = f"{int(held.sum())} of {len(source)}, stratified within {worst:.2f} images"
-    return Finding(f"validation holds {share:.0%}", exact and worst < 1, detail)
+    return Finding(f"{part} holds {share:.0%}", exact and worst < 1, detail)
 
 
 def _pairs(manifest: Manifest, parts: tuple[str, ...]) -> set[tuple[int, int]]:
@@ -135,6 +145,11 @@ def _check_classic(manifest: Manifest) -> list[Finding]:
     other = {domain for domain, _ in _pairs(manifest, TARGET_PARTS)} - {target}
     detail = f"target {manifest.domains[target]}"
     return [Finding("target domain unseen in training", not leaked and not other, detail)]
+
+
+def _check_test_share(manifest: Manifest) -> list[Finding]:
+    share: Any = manifest.parameters["test"]
+    return [_check_share("test", manifest.rows, share)]
 
 
 def _check_unbalanced(manifest: Manifest) -> list[Finding]:
@@ -296,4 +311,6 @@ _CHECKS: dict[str, Callable[[Manifest], list[Finding]]] = {
     "unbalanced+flexible": _check_flexible,
     "adversarial": _check_adversarial,
     "correlated": _check_correlated,
+    HELD_OUT: _check_test_share,
+    GIVEN: lambda manifest: [],  # whatever it is
 }

@@ -70,8 +70,13 @@ def decode(data: bytes, size: tuple[int, int] | None = None) -> NDArray[np.uint8
     cropped.
     """
     with _open_image(data) as opened:
-        transparent = opened.mode == "P" and "transparency" in opened.info
-        image = opened.convert("RGBA").convert("RGB") if transparent else opened.convert("RGB")
+        return convert_image(opened, size)
+
+
+def convert_image(opened: Image.Image, size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
+    """An opened image as `decode` gives it."""
+    transparent = opened.mode == "P" and "transparency" in opened.info
+    image = opened.convert("RGBA").convert("RGB") if transparent else opened.convert("RGB")
     if size is not None and image.size != (size[1], size[0]):
         image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return np.asarray(image)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from stablenet.data.columns import PART
 from stablenet.data.decode import read_bytes
 from stablenet.errors import UserError
 
@@ -23,7 +24,10 @@ class ImageList:
 
     rows: columns id (str, unique, the same on every machine: POSIX path relative to the data set), path (str,
     inside root), label (int, into classes), domain (int, into domains), sorted by id; sources with a
-    published split also have subset (str, for example "train").
+    published split also have subset (str, for example "train"), users' own images with a given split have part (str,
+    "train", "validation" or "test").
+    title: what users call these images, where the name of the source does not say it.
+    listed: whether the images were named one by one, so that other files may lie in their folder.
     """
 
     name: str
@@ -32,6 +36,8 @@ class ImageList:
     domains: tuple[str, ...]
     rows: pd.DataFrame
     notes: tuple[str, ...] = ()
+    title: str = ""
+    listed: bool = False
 
     def __post_init__(self) -> None:
         missing = [column for column in IMAGE_COLUMNS if column not in self.rows]
@@ -44,6 +50,38 @@ class ImageList:
     def open_bytes(self, path: str) -> bytes:
         """Read the encoded image at a row's path."""
         return read_bytes(self.root, path)
+
+    @property
+    def known_as(self) -> str:
+        return self.title or self.name
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """The domains; none where there is only one, which says nothing."""
+        return self.domains if len(self.domains) > 1 else ()
+
+    @property
+    def given_parts(self) -> dict[str, int]:
+        """Images of every part of a given split, empty where none is given."""
+        counts = self.rows[PART].value_counts().to_dict() if PART in self.rows else {}
+        return {part: int(counts[part]) for part in ("train", "validation", "test") if part in counts}
+
+    def describe(self) -> str:
+        """What was found, in words."""
+        contexts = f"{len(self.contexts)} contexts" if self.contexts else "no contexts"
+        given = f"given split: {self.describe_parts()}" if self.given_parts else "no given split"
+        return f"{len(self.rows):,} images in {len(self.classes)} classes, {contexts}, {given}"
+
+    def describe_parts(self) -> str:
+        """The given split in words: "train 80, test 20"."""
+        return ", ".join(f"{part} {count:,}" for part, count in self.given_parts.items())
+
+    def contains(self, file: Path) -> bool:
+        """Whether a file written there would be among the images: below their folder or, of a list, one of them."""
+        file = file.resolve()
+        if self.listed:
+            return any((self.root / path).resolve() == file for path in self.rows["path"] if file.name in path)
+        return self.root.is_dir() and file.is_relative_to(self.root.resolve())
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,11 @@ class Manifest:
         table = table.reindex(index=range(len(self.domains)), columns=range(len(self.classes)), fill_value=0)
         return table.set_axis(self.domains, axis=0).set_axis(self.classes, axis=1)
 
+    def describe(self) -> str:
+        """The split and its parts in one line, with the notes."""
+        sizes = self.rows["part"].value_counts(sort=False)
+        return "; ".join([f"split {self.split}: " + ", ".join(f"{p} {n:,}" for p, n in sizes.items()), *self.notes])
+
     def save(self, path: Path) -> None:
         """Write the file atomically."""
         header = self._header() | {"notes": list(self.notes), "hash": self.hash}

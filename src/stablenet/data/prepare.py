@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from stablenet.data.cache import cache_folder, name_cache
 from stablenet.data.check import find_duplicates
 from stablenet.data.cutouts import CutoutList, PlacedList
 from stablenet.data.decode import Decoded, OtherSize, Task, read_size, run_tasks
@@ -40,14 +41,9 @@ class Prepared:
     replaced: str = ""
 
 
-def cache_folder() -> Path:
-    """STABLENET_CACHE, or ~/.cache/stablenet."""
-    return Path(os.environ.get("STABLENET_CACHE") or Path.home() / ".cache" / "stablenet")
-
-
 def default_store_path(table: ImageList, size: int | None) -> Path:
     """The default path of a source's store: one folder per source, root and size."""
-    place = hashlib.sha256(str(table.root.resolve()).encode()).hexdigest()[:8]
+    place = hashlib.sha256(os.fsencode(table.root.resolve())).hexdigest()[:8]
     return cache_folder() / f"{table.name}-{size or 'native'}-{place}"
 
 
@@ -82,6 +78,7 @@ def prepare(
         current, replaced = _find_current(table, path, size, skip_bad or accept_gaps)
         if current is not None:
             return Prepared(current, made=False)
+        name_cache(path)
         shape = (size, size) if size else _first_size(table)
         with build_folder(path) as folder:
             rows, left_out = _decode_table(folder, table, size, shape, skip_bad, workers, progress)
@@ -90,7 +87,7 @@ def prepare(
 
 
 def _check_place(table: ImageList, path: Path) -> None:
-    if table.root.is_dir() and path.resolve().is_relative_to(table.root.resolve()):
+    if table.contains(path):
         raise UserError(f"the store {path} would be inside its source {table.root}: choose another path")
     foreign = path.is_file() or (path.is_dir() and any(path.iterdir()) and not (path / HEADER).exists())
     if foreign:
@@ -127,6 +124,16 @@ def _first_size(table: ImageList) -> tuple[int, int]:
     if isinstance(table, PlacedList):
         return table.side, table.side
     return next(_read_sizes(table), (1, 1))  # none readable: decoding will list them all
+
+
+def have_one_size(table: ImageList) -> bool:
+    """Whether all images have the same size; a store of images in their own size proves it."""
+    path = default_store_path(table, None)
+    if _find_current(table, path, None, gaps=True)[0] is not None:
+        return True
+    sizes = _read_sizes(table)
+    first = next(sizes, None)
+    return all(size == first for size in sizes)
 
 
 def _list_sizes(table: ImageList) -> str:
@@ -222,7 +229,7 @@ def _check_space(folder: Path, needed: int) -> None:
     if free < needed:
         raise UserError(
             f"the store needs {needed / 1e9:.2f} GB, but {folder.parent} has only {free / 1e9:.2f} GB free: "
-            "free some space, choose another path, or store smaller images with --size"
+            "free some space, choose another folder with STABLENET_CACHE, or store smaller images (data.store_size)"
         )
 
 

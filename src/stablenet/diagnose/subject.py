@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from stablenet.algorithms.stablenet import read_dependence
+from stablenet.data.columns import PART
 from stablenet.data.cutouts import CutoutList
 from stablenet.data.decode import decode
-from stablenet.data.image_list import ComposedList, ImageList, make_image_table
+from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.data.loader import PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare_part
-from stablenet.data.sources import SOURCES, folder, read_source
-from stablenet.data.sources.folder import find_tree
+from stablenet.data.sources import SOURCES, read_source
+from stablenet.data.sources.own import open_own
 from stablenet.data.splits import split_table
 from stablenet.engine.run import Run
 from stablenet.errors import UserError
-from stablenet.frames import read_frame
-from stablenet.registry import unknown_name
 
 Picture = NDArray[np.uint8]  # (s, s, 3)
 
@@ -82,15 +80,16 @@ class Subject:
         )
 
 
-def open_place(place: Path, label: str, context: str | None) -> Subject:
-    """A folder or archive (class/image or domain/class/image), or a CSV file with a column `path`."""
-    if place.is_file() and place.suffix != ".zip":
-        return from_table(_read_listing(place, label, context), named=context is not None)
-    if context is not None:
-        raise UserError("a folder names its context itself, as domain/class/image: leave --context out")
-    if _depth(place) == 1:
-        return from_table(_read_classes(place), named=False)
-    return from_table(folder.read_folder(place), named=True)
+def open_place(
+    place: Path, label: str = "", context: str | None = None, part: str = "", root: Path | None = None
+) -> Subject:
+    """The user's own images, see `open_own`; where a split is given, its training part."""
+    table = open_own(place, label=label, context=context or "", part=part, root=root)
+    if not table.given_parts:
+        return from_table(table)
+    rows = table.rows[table.rows[PART] == "train"].reset_index(drop=True)
+    note = f"the training part of the given split ({table.describe_parts()})"
+    return from_table(replace(table, rows=rows, notes=(*table.notes, note)))
 
 
 def open_source(name: str, root: Path | None, manifest: Path | None, kind: str, given: Mapping[str, Any]) -> Subject:
@@ -108,7 +107,7 @@ def open_source(name: str, root: Path | None, manifest: Path | None, kind: str, 
             fitting = "adversarial" if isinstance(table, ComposedList) else "correlated"
             raise UserError(f"{name} is composed by a split: add --split {fitting} --set ratio=0.9, or --manifest")
         return _from_samples(_compose_training(table, split), split, table.name)
-    return from_table(table if split is None else _take_training(table, split), named=True)
+    return from_table(table if split is None else _take_training(table, split))
 
 
 def _compose_training(table: ComposedList | CutoutList, split: Manifest) -> PartSamples:
@@ -135,12 +134,12 @@ def is_source(name: str) -> bool:
     return name in list(SOURCES) and (bool(SOURCES[name].counts) or not SOURCES[name].needs_root)
 
 
-def from_table(table: ImageList, named: bool) -> Subject:
-    """named: whether the table's domains are contexts; one alone says nothing."""
+def from_table(table: ImageList) -> Subject:
+    """The domains are the contexts; one alone says nothing."""
     paths = table.rows["path"].tolist()
-    known = named and table.rows["domain"].nunique() > 1
+    known = table.rows["domain"].nunique() > 1
     return Subject(
-        name=table.name if is_source(table.name) else table.root.name,
+        name=table.known_as,
         classes=table.classes,
         contexts=table.domains if known else (),
         y=np.array(table.rows["label"], np.int64),
@@ -189,48 +188,6 @@ def _take_training(table: ImageList, manifest: Manifest) -> ImageList:
     return replace(table, classes=manifest.classes, domains=manifest.domains, rows=joined)
 
 
-def _depth(place: Path) -> int:
-    """Folders above the images, one wrapping folder of an archive left aside: 1 for class/image."""
-    if not place.exists():
-        raise UserError(f"{place} does not exist: give a folder of images, a CSV file or the name of a source")
-    images = find_tree(place, "folder", lambda _, names: bool(names), "class/image").images
-    if not images:
-        raise UserError(f"{place} holds no images: expected class/image or domain/class/image")
-    return images[0].count("/")
-
-
-def _read_classes(place: Path) -> ImageList:
-    tree = find_tree(place, "folder", lambda _, names: bool(names), "class/image")
-    stray = [image for image in tree.images if image.count("/") != 1]
-    if stray:
-        raise UserError(f"{len(stray)} images in {place} are not at class/image, such as {stray[0]}: move them")
-    classes = sorted({image.split("/")[0] for image in tree.images})
-    records: list[dict[str, object]] = [
-        {"id": image, "path": tree.prefix + image, "label": classes.index(image.split("/")[0]), "domain": 0}
-        for image in tree.images
-    ]
-    return make_image_table("folder", tree.root, classes, ["all"], records)
-
-
-def _read_listing(place: Path, label: str, context: str | None) -> ImageList:
-    """A CSV table of images, with columns of the user's own names."""
-    rows = read_frame(place, as_text=True)
-    for name in ("path", label, *([context] if context else [])):
-        if name not in rows:
-            raise UserError(unknown_name("column", name, map(str, rows.columns)))
-    classes = sorted(set(rows[label]))
-    contexts = sorted(set(rows[context])) if context else ["all"]
-    records: list[dict[str, object]] = [
-        {"id": path, "path": path, "label": classes.index(name), "domain": contexts.index(where)}
-        for path, name, where in zip(rows["path"], rows[label], _contexts(rows, context), strict=True)
-    ]
-    return make_image_table("listing", place.parent, classes, contexts, records)
-
-
-def _contexts(rows: pd.DataFrame, context: str | None) -> Sequence[str]:
-    return rows[context].tolist() if context else ["all"] * len(rows)
-
-
 Extract = Callable[[Tensor], tuple[Tensor, Tensor]]
 Progress = Callable[[int, int], None]
 IMAGES_AT_ONCE = 64
@@ -272,6 +229,7 @@ def extract_features(subject: Subject, extract: Extract, side: int, progress: Pr
     for start, pictures in _read_batches(subject, side):
         good = [number for number, picture in enumerate(pictures) if picture is not None]
         read += [start + number for number in good]
+        _refuse_unreadable(subject, read, start + len(pictures))
         if good:
             pixels = torch.from_numpy(np.stack([picture for picture in pictures if picture is not None]))
             whole, border = extract(pixels)
@@ -279,7 +237,7 @@ def extract_features(subject: Subject, extract: Extract, side: int, progress: Pr
             borders.append(border)
         if progress is not None:
             progress(start + len(pictures), len(subject))
-    subject = _keep_readable(subject, np.array(read, dtype=np.int64))
+    subject = _keep_readable(subject, read)
     return Collected(subject, torch.cat(wholes), torch.cat(borders))
 
 
@@ -297,8 +255,23 @@ def _read_batches(subject: Subject, side: int) -> Iterator[tuple[int, list[Pictu
             yield start, list(pool.map(load, range(start, min(start + IMAGES_AT_ONCE, len(subject)))))
 
 
-def _keep_readable(subject: Subject, read: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Subject:
+def _refuse_unreadable(subject: Subject, read: list[int], seen: int) -> None:
+    """Stop as soon as there are too many: of all images, or none of the first could be read."""
+    if seen - len(read) > MOST_UNREADABLE * len(subject) or not read:
+        raise UserError(
+            f"{seen - len(read)} of the first {seen} images of {subject.name} cannot be read, such as "
+            f"{_first_lost(subject, read)}: look at the files first"
+        )
+
+
+def _keep_readable(subject: Subject, read: list[int]) -> Subject:
     lost = len(subject) - len(read)
-    if lost > MOST_UNREADABLE * len(subject):
-        raise UserError(f"{lost} of {len(subject)} images of {subject.name} cannot be read: look at the files first")
-    return subject.take(read, f"{lost} images could not be read") if lost else subject
+    if not lost:
+        return subject
+    note = f"{lost} images could not be read, such as {_first_lost(subject, read)}"
+    return subject.take(np.array(read, dtype=np.int64), note)
+
+
+def _first_lost(subject: Subject, read: list[int]) -> str:
+    there = set(read)
+    return str(next(subject.ids[position] for position in range(len(subject)) if position not in there))

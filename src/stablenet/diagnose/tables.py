@@ -7,7 +7,6 @@ independent of each other, not of the label.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,12 @@ from stablenet.diagnose.subject import FEWEST
 from stablenet.diagnose.verdict import SIGNIFICANT, ColumnFinding, Diagnosis, Pair, judge_table
 from stablenet.errors import UserError
 from stablenet.independence import independence_test, pairwise_independence_test
-from stablenet.registry import unknown_name
-from stablenet.tabular.encode import Array, Encoding, encode, learn_encoding, read_table
+from stablenet.tabular.encode import Encoding, encode, learn_encoding
 from stablenet.tabular.estimator import MAX_CORRELATION
 from stablenet.tabular.estimators import StableClassifier
-from stablenet.tabular.fit import check_columns, guess_task, name_misfits
 from stablenet.tabular.functions import FunctionSettings, draw_functions, prepare_statistic
+from stablenet.tabular.question import DividedTable, TableQuestion, Task, divide_table, name_misfits
+from stablenet.tabular.reading import Array, read_table
 from stablenet.tabular.solve import SolveSettings, solve_table
 
 FIFTHS = ("lowest fifth", "second fifth", "middle fifth", "fourth fifth", "highest fifth")
@@ -44,39 +43,32 @@ MOST_SHOWN = 30
 WEIGHTS_FROM = "solved as `stablenet table fit` solves them"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableQuestion:
-    """label: the column to predict.   context: a column that names the context.   leave_out: columns not looked at."""
-
-    label: str
-    context: str | None = None
-    leave_out: tuple[str, ...] = ()
-    seed: int = 0
-
-
 def diagnose_table(
     frame: pd.DataFrame,
-    choices: TableQuestion,
+    question: TableQuestion,
     name: str = "table",
     report: Callable[[str, int, int], None] | None = None,
 ) -> Diagnosis:
     """The same questions as for images, with the table's own columns as features."""
     with name_misfits():
-        return _diagnose(frame, choices, name, report)
+        return _diagnose(frame, question, name, report)
 
 
 def _diagnose(
-    frame: pd.DataFrame, choices: TableQuestion, name: str, report: Callable[[str, int, int], None] | None
+    frame: pd.DataFrame, question: TableQuestion, name: str, report: Callable[[str, int, int], None] | None
 ) -> Diagnosis:
-    x, codes, classes, notes = _split(frame, choices)
-    check_columns(x)
+    table = divide_table(frame, question)
+    x = table.x
+    if len(x) < FEWEST:
+        raise UserError(f"the table has {len(x)} rows to use: at least {FEWEST} are needed")
+    codes, classes, notes = _read_target(table.y, table.task)
     y = torch.from_numpy(codes)
-    design, encoding = _encode(x)
-    trades, weights = _weigh(design, encoding, choices.seed, report)
-    numbers = _number_columns(design, encoding)
-    columns = _test_columns(numbers, encoding, y, choices.seed)
-    pairs, count = _test_pairs(numbers, encoding, choices.seed)
-    context = _study(frame, choices, y, design, weights)
+    design, encoding = _encode(x, question)
+    trades, weights = _weigh(design, encoding, question.seed, report)
+    numbers = encoding.number_columns(design)
+    columns = _test_columns(numbers, encoding, y, question.seed)
+    pairs, count = _test_pairs(numbers, encoding, question.seed)
+    context = _study(table, question, y, design, weights)
     whole = measure_explained(torch.from_numpy(design), one_hot(y))
     return Diagnosis(
         name=name,
@@ -89,45 +81,33 @@ def _diagnose(
         weights_from=WEIGHTS_FROM,
         context=context,
         scores=read_own(whole.scores, y),
-        ids=tuple(str(name) for name in frame.index),
+        ids=tuple(str(name) for name in x.index),
         columns=tuple(columns),
         pairs=tuple(pairs),
         rows=tuple(_describe_rows(x)),
-        notes=tuple(notes),
+        notes=(*table.notes, *notes),
         verdict=judge_table(len(pairs), count, trades[-1], context, _lowest_class(weights, y)),
     )
 
 
-def _split(frame: pd.DataFrame, choices: TableQuestion) -> tuple[pd.DataFrame, Array, tuple[str, ...], list[str]]:
-    named = [choices.label, *([choices.context] if choices.context else []), *choices.leave_out]
-    for column in named:
-        if column not in frame.columns:
-            raise UserError(unknown_name("column", column, map(str, frame.columns)))
-    gaps = frame.columns[frame.isna().any()].difference(list(choices.leave_out))
-    if len(gaps):
-        raise UserError(f"missing values in {', '.join(map(str, gaps))}: fill them, or --leave-out those columns")
-    x = frame.drop(columns=named)
-    if x.shape[1] < 2 or len(frame) < FEWEST:
-        raise UserError(f"the table has {len(frame)} rows and {x.shape[1]} columns: at least {FEWEST} and 2 are needed")
-    return (x, *_read_label(frame[choices.label]))
-
-
-def _read_label(label: pd.Series[Any]) -> tuple[Array, tuple[str, ...], list[str]]:
+def _read_target(y: pd.Series[Any], task: Task) -> tuple[Array, tuple[str, ...], list[str]]:
     """Codes (n,), class names and notes; numbers are cut into fifths, so that one way serves both."""
-    if guess_task(label) == "regression":
-        codes = pd.qcut(label, len(FIFTHS), labels=False, duplicates="drop").to_numpy(np.int64)
+    if y.nunique() < 2:
+        raise UserError(f"the column {y.name!r} holds one value: there is nothing to predict")
+    if task == "regression":
+        if not pd.api.types.is_numeric_dtype(y):
+            raise UserError(f"the target holds {y.iloc[0]!r}, which is no number: use --task classification")
+        codes = pd.qcut(y, len(FIFTHS), labels=False, duplicates="drop").to_numpy(np.int64)
         _, codes = np.unique(codes, return_inverse=True)
-        return codes, FIFTHS[: codes.max() + 1], [f"{label.name} is a number: it was cut into fifths"]
-    codes, names = pd.factorize(label, sort=True)
-    if len(names) < 2:
-        raise UserError(f"the column {label.name!r} holds one value: there is nothing to predict")
+        return codes, FIFTHS[: codes.max() + 1], [f"{y.name} is a number: it was cut into fifths"]
+    codes, names = pd.factorize(y, sort=True)
     return codes.astype(np.int64), tuple(map(str, names)), []
 
 
-def _encode(x: pd.DataFrame) -> tuple[Array, Encoding]:
-    owner = StableClassifier()
-    table = read_table(owner, x, "auto", reset=True)
-    encoding = learn_encoding(owner, table, "auto", np.full(len(x), 1 / len(x)))
+def _encode(x: pd.DataFrame, question: TableQuestion) -> tuple[Array, Encoding]:
+    owner, chosen = StableClassifier(), [name for name in question.categorical if name in x.columns]
+    table = read_table(owner, x, chosen)
+    encoding = learn_encoding(owner, table, chosen, np.full(len(x), 1 / len(x)))
     return encode(owner, table, encoding), encoding
 
 
@@ -153,14 +133,6 @@ def _lowest_class(weights: torch.Tensor, y: torch.Tensor) -> float:
     """The mean weight of the class that loses most."""
     classes = one_hot(y)
     return float((classes.T @ weights / classes.sum(0)).min())
-
-
-def _number_columns(design: Array, encoding: Encoding) -> Array:
-    """One number per column of the table (n, m); a category enters by its place."""
-    columns = [
-        design[:, block.columns].argmax(1) if block.categories else design[:, block.start] for block in encoding.blocks
-    ]
-    return np.column_stack(columns).astype(np.float64)
 
 
 def _draw_rows(count: int, seed: int) -> Array:
@@ -194,13 +166,13 @@ def _test_pairs(numbers: Array, encoding: Encoding, seed: int) -> tuple[list[Pai
 
 
 def _study(
-    frame: pd.DataFrame, choices: TableQuestion, y: torch.Tensor, design: Array, weights: torch.Tensor
+    table: DividedTable, question: TableQuestion, y: torch.Tensor, design: Array, weights: torch.Tensor
 ) -> ContextFindings | None:
-    if choices.context is None:
+    if table.environments is None:
         return None
-    codes, names = pd.factorize(frame[choices.context].astype(str), sort=True)
+    codes, names = pd.factorize(table.environments, sort=True)
     if len(names) < 2:
-        raise UserError(f"the context column {choices.context!r} holds one value: at least two are needed")
+        raise UserError(f"the column {question.environment!r} holds one value: at least two are needed")
     context = torch.from_numpy(codes.astype(np.int64))
     return study_context(tuple(map(str, names)), context, y, torch.from_numpy(design), weights)
 
@@ -208,8 +180,11 @@ def _study(
 def _describe_rows(x: pd.DataFrame) -> list[str]:
     """The first few columns of every row, short enough for a page."""
     shown = x.iloc[:, :6]
-    columns = [
-        [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for value in shown[name]]
-        for name in shown
-    ]
+    columns = [[f"{name} {_show(value)}" for value in shown[name]] for name in shown]
     return [" · ".join(parts) for parts in zip(*columns, strict=True)]
+
+
+def _show(value: Any) -> str:
+    if pd.isna(value):
+        return "missing"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

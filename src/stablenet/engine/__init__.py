@@ -3,8 +3,8 @@
 In reading order: `config` (what a run computes), `identity` (its hash), `run` (its folder, and the run read back from
 it), `run_data` (its split and pixels), `devices` and `optimizers`, `session` (everything it trains with), `train` (the
 only loop) and `stepping` (one update); `state` and `checkpoint` (how it goes on after a stop), `kept_weights` (what
-entered its loss), `feature_cache` (features of a whole part, for all runs that read the same), `interrupts`, `monitor`
-and `swad`.
+entered its loss), `feature_cache` (features of a whole part, for all runs that read the same), `interrupts`, `monitor`,
+`loggers` (TensorBoard and others), `swad`, and `preview` (what a run would do).
 
 A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 
@@ -18,16 +18,20 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
     last.safetensors         the model after the last epoch
     worst-group.safetensors  the model of the epoch with the best worst group of source validation (`run.group_rank`),
                              only if the validation part has several domains
+    worst-pseudo-group.safetensors  the same by `run.pseudo_group_rank`, only if the method weights validation samples
     averaged.safetensors     the model with averaged weights, only with `train.averaging=swad`
     epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
     weights.parquet          what entered the loss, a row per training sample (`engine/kept_weights.py`): id, label,
                              domain, weight, offset, context; only if the method has sample weights or offsets
     checkpoint.safetensors   everything needed to resume an unfinished run; deleted when it has finished
     status.json              {"state": "running" | "interrupted" | "failed" | "finished", "reason", "epoch", "step"}
-    tensorboard/             curves, with `--tensorboard`
+    tensorboard/             curves, with `--logger tensorboard`
+    metrics.csv              the same as a table, with `--logger csv`
+    mlflow.json              the id of the run in MLflow, with `--logger mlflow`
 
 RECORDS, by "kind":
-    start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch
+    start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch;
+            preset_version, where the method has versions (`algorithms/preset_versions.py`)
     step    every `train.log_every` steps: step, epoch, loss, and the method's diagnostics (accuracy of the batch;
             the others are listed on the method's page)
     solve   what a method computed between epochs: epoch, and its diagnostics
@@ -35,7 +39,8 @@ RECORDS, by "kind":
             validation {loss, accuracy, mean_domain_accuracy, worst_group_accuracy, per_domain, per_class, count,
             groups (`metrics.describe_groups`), and
             weighted_accuracy, weighted_loss, weighted_count (effective sample size) if the method weights the
-            validation samples: they then rank the epochs},
+            validation samples: they then rank the epochs; and pseudo_groups, as groups, with raised and lowered weights
+            for contexts},
             or null if the split has no validation part; per_domain only for up to 20 domains;
             judged, the method's findings, if any, and rank_penalty, which is subtracted from the accuracy by which the
             epoch is ranked (`Judgement`)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -17,6 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+from stablenet.data.columns import Columns
 from stablenet.errors import UserError
 from stablenet.files import read_text
 from stablenet.old_names import OLD_SPLIT, SPLIT, old_field, rename_split
@@ -31,8 +33,10 @@ from stablenet.values import (
     Whole,
     check_fields,
     convert,
+    is_text,
     read_fields,
     require,
+    show,
 )
 
 HeadStart = Literal["default", "xavier-0.1"]
@@ -40,23 +44,31 @@ Rate = Literal["constant", "steps", "cosine", "quarter-cosine"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
 Averages = Literal["none", "swad"]
+_SIZED = ("paper-cnn",)  # networks that are built for images of one size
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a name that TOML takes without quotes
 HASH_DIGITS = 12  # of the hash in the name of a run folder
 
 
 @old_field(OLD_SPLIT, SPLIT)
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """source, split, parameters: as in `stablenet data split`.   split_seed: None for the run's seed.
+    """source, split, parameters: as in `stablenet data split`; without a split, the one that fits the source.
+    split_seed: None for the run's seed.
+    columns: names of those of your own image list, see `Columns`.   image_list: the list, if it is not --root but its
+    relative paths begin there.
     manifest: a file made by `stablenet data split`, instead of source, split, parameters and split_seed.
-    store_size: side of the stored square images; None keeps their size.   image_size: input size of the network.
+    store_size: side of the stored square images; None keeps their size, or takes the size that the network needs where
+    they have several.   image_size: input size of the network.
     augment: crop, flip and colour jitter for training images.   augmentation: overrides for `AugmentSettings`.
     mean, std: channel statistics for normalization.
     """
 
     source: PlainName = "embedded"
-    split: str = "adversarial"
+    split: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     split_seed: int | None = None
+    columns: Columns = field(default_factory=Columns)
+    image_list: str = ""
     manifest: str = ""
     store_size: Count | None = None
     image_size: Count = 28
@@ -173,6 +185,12 @@ class RunConfig:
     def name(self) -> str:
         """The readable part of the run folder's name."""
         return f"{self.label or self.data.source}-{self.method.name}-seed{self.seed}"
+
+    @property
+    def network_parameters(self) -> dict[str, Any]:
+        """model.parameters; a network that is built for one size of images is told theirs."""
+        sized = self.model.name in _SIZED
+        return {"image_size": self.data.image_size, **self.model.parameters} if sized else self.model.parameters
 
     def plain(self) -> dict[str, Any]:
         """The config as JSON values."""
@@ -314,12 +332,34 @@ def read_toml(path: Path) -> Values:
         raise UserError(f"the config {path} is not TOML: {error}") from error
 
 
+def walk_values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every single value with the names that lead to it; empty tables are skipped."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from walk_values(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def format_config(config: RunConfig) -> str:
+    """The whole config as TOML, a line per setting by its name in `--set`; what is None is left out."""
+    values = ((names, value) for names, value in walk_values(config.plain()) if value is not None)
+    lines = (f"{'.'.join(map(_quote, names))} = {json.dumps(value, ensure_ascii=False)}" for names, value in values)
+    return "\n".join(lines) + "\n"
+
+
+def _quote(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
 def parse_setting(text: str) -> Values:
     """Parse `train.epochs=3` into nested values; the value is TOML, or else text."""
     key, equals, value = text.partition("=")
     names = key.strip().split(".")
+    if not is_text(text):
+        raise UserError(f"the setting {show(text)} is not valid UTF-8: write it as text")
     if not equals or not all(names):
-        raise UserError(f"the setting {text!r} is not of the form train.epochs=3")
+        raise UserError(f"the setting {show(text)} is not of the form train.epochs=3")
     try:
         parsed: Any = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):  # not TOML, or a very long number, or deeply nested lists

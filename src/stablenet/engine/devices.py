@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,6 +56,12 @@ def choose_device(device: str) -> tuple[str, int | list[int]]:
         available = f"torch finds only {found}" if found else "torch finds no GPU"
         raise UserError(f"the device {device!r} is not available, {available}: use --device cpu or auto")
     return "cuda", [int(number)] if number else 1
+
+
+def name_device(kind: str, index: int = 0) -> str:
+    """The name of a device, as in `timing.jsonl`.   kind: cpu or cuda."""
+    name = torch.cuda.get_device_name(index) if kind == "cuda" else platform.processor() or platform.machine()
+    return f"{kind}: {name}"
 
 
 @contextmanager

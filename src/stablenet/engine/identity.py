@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from stablenet.algorithms import ALGORITHMS
+from stablenet.algorithms.preset_versions import FIRST
+from stablenet.data.columns import Columns
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, hash_values
 from stablenet.files import hash_file
@@ -15,6 +18,8 @@ from stablenet.models.build import find_weights, is_file
 from stablenet.old_names import OLD_SPLIT, SPLIT
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
+VERSION = "preset_version"  # in the hashed settings of the method, and in the first record
+_BLENDED = ("embedded", "mnist-m")  # sources split by `adversarial` where no split is named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +27,7 @@ class Contents:
     """Hashes of the files a config refers to, "" for none: independent of machine and path."""
 
     manifest: str = ""
+    image_list: str = ""
     weights: str = ""
 
 
@@ -42,22 +48,61 @@ class Identity:
         return hash_values({name: value for name, value in self.hashed.items() if name != "seed"})
 
 
-def identify(config: RunConfig, contents: Contents) -> Identity:
-    """The identity of a config; its label and settings that are not used are left out."""
+def identify(config: RunConfig, contents: Contents, version: str | None = None) -> Identity:
+    """The identity of a config; its label and settings that are not used are left out.
+
+    version: of the method's defaults, see `name_version`; None for today's.
+    """
     plain = config.plain()
     plain["data"][OLD_SPLIT] = plain["data"].pop(SPLIT)  # hashes of published runs have the name of 0.1
     del plain["label"]
+    version = name_version(config) if version is None else version
+    if version not in ("", FIRST):
+        plain["method"][VERSION] = version
     if config.train.averaging == "none":
         del plain["train"]["averaging"], plain["train"]["swad"]  # not used
     if config.model.head == "default":
         del plain["model"]["head"]  # as before there was a choice
     if config.model.statistics == "batch":
         del plain["model"]["statistics"]  # as before there was a choice
+    if not config.data.split and config.data.source in _BLENDED:
+        plain["data"][OLD_SPLIT] = "adversarial"  # as it was when this was the default
+    if config.data.columns == Columns():
+        del plain["data"]["columns"]  # as before there was a choice
+    if config.data.image_list:
+        plain["data"]["image_list"] = contents.image_list
+    else:
+        del plain["data"]["image_list"]  # as before there was a choice
     if config.data.manifest:
         plain["data"] = {"manifest": contents.manifest, **{name: plain["data"][name] for name in _BESIDE_MANIFEST}}
     if contents.weights:
         plain["model"]["pretrained"] = contents.weights
     return Identity(plain)
+
+
+def name_version(config: RunConfig) -> str:
+    """Today's version of the defaults that the config leaves to its method; "" if there is one version only."""
+    name = config.method.name
+    return ALGORITHMS[name].version(config.method.parameters) if name in set(ALGORITHMS) else ""
+
+
+def recall_version(config: RunConfig, hashed: Mapping[str, Any]) -> str:
+    """The version with which a run folder was begun, from its `hashed` values."""
+    return str(hashed["method"].get(VERSION, FIRST)) if name_version(config) else ""
+
+
+def restate(config: RunConfig, version: str) -> RunConfig:
+    """The config that does today what this one did under an earlier version of its method's defaults."""
+    if version == name_version(config):
+        return config
+    kind, pretrained = ALGORITHMS[config.method.name], bool(config.model.pretrained)
+    parameters = kind.restate(config.method.parameters, version, pretrained)
+    return replace(config, method=replace(config.method, parameters=parameters))
+
+
+def recall_identity(config: RunConfig, hashed: Mapping[str, Any]) -> Identity:
+    """The identity that a run folder has today: what an earlier version left to a preset is stated."""
+    return identify(restate(config, recall_version(config, hashed)), recall_contents(config, hashed))
 
 
 def read_contents(config: RunConfig, root: Path | None, manifest: Manifest | None = None) -> Contents:
@@ -67,7 +112,8 @@ def read_contents(config: RunConfig, root: Path | None, manifest: Manifest | Non
     else:
         split = manifest.hash if manifest is not None else _hash_manifest(*_stamp(Path(config.data.manifest)))
     weights = _hash_file(*_stamp(find_weights(config.model.pretrained, root))) if _names_weights(config) else ""
-    return Contents(manifest=split, weights=weights)
+    listed = _hash_file(*_stamp(Path(config.data.image_list))) if _names_image_list(config) else ""
+    return Contents(manifest=split, image_list=listed, weights=weights)
 
 
 def describe_weights(config: RunConfig, root: Path | None) -> dict[str, str]:
@@ -83,8 +129,14 @@ def recall_contents(config: RunConfig, hashed: Mapping[str, Any]) -> Contents:
     """
     return Contents(
         manifest=hashed["data"]["manifest"] if config.data.manifest else "",
+        image_list=hashed["data"]["image_list"] if _names_image_list(config) else "",
         weights=hashed["model"]["pretrained"] if _names_weights(config) else "",
     )
+
+
+def _names_image_list(config: RunConfig) -> bool:
+    """Whether the images are those of a list, and not of a manifest, which lists them too."""
+    return bool(config.data.image_list) and not config.data.manifest
 
 
 def _names_weights(config: RunConfig) -> bool:

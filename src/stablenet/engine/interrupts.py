@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
+import math
+import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,9 +17,12 @@ import torch
 from torch import distributed as dist
 
 from stablenet.engine.config import RunConfig
-from stablenet.errors import UserError
+from stablenet.errors import INTERRUPTED, UserError
 
 _FEW = 5  # sample ids to list
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+_LOOK = 0.1  # seconds between two looks at whether the work at hand has ended
+_LAST = 3.0  # seconds to end after a second signal
 
 
 class NonFiniteLoss(UserError):
@@ -58,6 +66,7 @@ def explain_memory(config: RunConfig) -> UserError:
 
 
 NOTHING, CHECKPOINT, STOP = range(3)  # what a process may request after a step; a stop writes a checkpoint too
+PATIENCE = 1.0  # seconds for which a requested stop waits for a first step, and after the usual time of others
 EVERY = 5  # steps between agreements: a stop is handled soon, and most steps need no synchronization
 
 
@@ -66,16 +75,65 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Whether a stop of the run was requested."""
+    """Whether a stop of the run was requested, by a signal.
 
-    def __init__(self) -> None:
+    It is handled after the step. A step or a solve that goes on for longer than those before is broken off, at the cost
+    of what was computed since the last checkpoint; but not with several processes, of which the others would wait.
+    A second signal breaks off whatever is at work.
+    """
+
+    def __init__(self, processes: int = 1) -> None:
         self.asked = False
+        self._longest = 0.0 if processes == 1 else math.inf  # seconds that a step or a solve has taken
+        self._patience = math.inf  # seconds after which the work at hand is broken off
+        self._breaking = False  # whether the next signal is the guard's own
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Signal handler. A second Ctrl-C does not wait for the step to end."""
+        """Signal handler."""
+        late, self._breaking = self._breaking and math.isinf(self._patience), False
+        if late:  # the work has ended meanwhile
+            return
         if self.asked:
             raise Interrupted
         self.asked = True
+
+    @contextmanager
+    def breakable(self) -> Iterator[None]:
+        """Work of any length, which may be broken off."""
+        start, self._patience = time.monotonic(), PATIENCE + 2 * self._longest
+        try:
+            yield
+        finally:
+            self._patience = math.inf
+        self._longest = max(self._longest, time.monotonic() - start)
+
+    def guard(self, signals: socket.socket) -> None:
+        """The life of a thread.   signals: where the number of each arrives at once, whatever the main thread does.
+
+        A library that computes for long lets no handler through: three seconds after a second signal the process ends.
+        """
+        asked = math.inf
+        while (arrived := _read_signal(signals)) is not None:
+            if arrived and asked < math.inf:
+                if _read_signal(signals, _LAST) is not None:
+                    os._exit(INTERRUPTED)
+                return
+            if arrived:
+                asked = time.monotonic()
+            elif time.monotonic() - asked > self._patience:
+                self._breaking = True
+                _thread.interrupt_main(signal.SIGINT)
+                _read_signal(signals)  # which is this one
+
+
+def _read_signal(signals: socket.socket, seconds: float = _LOOK) -> bool | None:
+    """Whether a stop was requested within some seconds; None once the training has ended."""
+    signals.settimeout(seconds)
+    try:
+        number = signals.recv(1)
+    except TimeoutError:
+        return False
+    return number[0] in _STOPS if number else None
 
 
 class Agreement:
@@ -118,15 +176,24 @@ class Agreement:
 
 
 @contextmanager
-def watch_signals() -> Iterator[StopRequest]:
+def watch_signals(processes: int = 1) -> Iterator[StopRequest]:
     """Record SIGINT and SIGTERM while the block runs; only the main thread can handle signals."""
-    request = StopRequest()
+    request = StopRequest(processes)
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request.note) for number in (signal.SIGINT, signal.SIGTERM)}
+    inlet, outlet = socket.socketpair()
+    inlet.setblocking(False)
+    guard = threading.Thread(target=request.guard, args=(outlet,), daemon=True)
+    handlers = {number: signal.signal(number, request.note) for number in _STOPS}
+    wakeup = signal.set_wakeup_fd(inlet.fileno(), warn_on_full_buffer=False)
+    guard.start()
     try:
         yield request
     finally:
-        for number, handler in before.items():
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in handlers.items():
             signal.signal(number, handler)
+        inlet.close()
+        guard.join()
+        outlet.close()

@@ -1,11 +1,10 @@
-"""Monitoring of a run: watchers called after every step and epoch, wall-clock timing, TensorBoard curves.
+"""Monitoring of a run: watchers called after every step and epoch, wall-clock timing, curves for loggers.
 
 None of this enters the records. Watchers decide when to read metrics, because that synchronizes with the device.
 """
 
 from __future__ import annotations
 
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -13,38 +12,31 @@ from typing import Any
 import torch
 
 from stablenet._version import __version__
-from stablenet.engine.devices import uses_bf16
+from stablenet.engine.devices import name_device, uses_bf16
+from stablenet.engine.loggers import LOGGERS, LogStart
 from stablenet.engine.session import Session
 from stablenet.engine.stepping import EpochMeans
 from stablenet.files import Lines
-from stablenet.imports import import_extra
 
 
 class Curves:
-    """Writes the numbers of a record to TensorBoard, by name and step."""
+    """Hands the numbers of a record to the loggers, by name and step."""
 
     def __init__(self, session: Session, step: int) -> None:
-        self._writer: Any = None
-        if session.runtime.tensorboard and session.first:
-            self._writer = open_writer(str(session.folder.tensorboard), step)
+        names = dict.fromkeys(session.runtime.loggers if session.first else ())
+        start = LogStart(session.folder.path, session.config, step)
+        self._loggers = [LOGGERS[name](start) for name in names]
 
     def add(self, record: dict[str, Any]) -> None:
-        if self._writer is None or record["kind"] not in ("step", "epoch"):
+        if record["kind"] not in ("step", "epoch"):
             return
-        for name, value in flatten(record):
-            self._writer.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+        values = {f"{record['kind']}/{name}": value for name, value in flatten(record)}
+        for logger in self._loggers:
+            logger.log(values, record["step"])
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
-def open_writer(folder: str, step: int) -> Any:
-    """A TensorBoard writer; values written earlier for steps after `step` are discarded."""
-    import_extra("tensorboard", "tensorboard", "the option --tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(folder, purge_step=step)
+        for logger in self._loggers:
+            logger.close()
 
 
 def flatten(record: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
@@ -104,15 +96,12 @@ class Timing:
     def _describe(self) -> dict[str, object]:
         session = self._session
         device = session.device
-        name = (
-            torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-        )
         return {
             "kind": "session",
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "stablenet": __version__,
             "torch": torch.__version__,
-            "device": f"{device.type}: {name}",
+            "device": name_device(device.type, device.index or 0),
             "precision": "bf16" if uses_bf16(session.config.train.precision, device.type) else "32",
             "processes": session.fabric.world_size,
             "threads": torch.get_num_threads(),

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, hash_values, read_config
-from stablenet.engine.identity import identify, read_contents
+from stablenet.engine.identity import identify, name_version, read_contents, recall_version
 from stablenet.errors import UserError
 from stablenet.files import is_locked, read_lines, read_object, remove_lock, write_json
 from stablenet.values import SettingError, Whole, read_fields
@@ -77,6 +77,20 @@ def group_rank(record: Mapping[str, Any]) -> GroupRank | None:
     if not _is_finite(validation["loss"]):  # of a network that has diverged
         return WORST, WORST, WORST
     return float(validation["worst_group_accuracy"]), float(groups["mean"]), -float(validation["loss"])
+
+
+def pseudo_group_rank(record: Mapping[str, Any]) -> GroupRank | None:
+    """As `group_rank` without group labels: of classes among samples with raised weights, and with others.
+
+    None where the method has no weights for the validation samples. Groups of a few samples do not decide.
+    """
+    validation = record["validation"]
+    groups = (validation or {}).get("pseudo_groups")
+    if groups is None:
+        return None
+    if not _is_finite(validation["loss"]):  # of a network that has diverged
+        return WORST, WORST, WORST
+    return float(groups["worst"]["accuracy"]), float(groups["mean"]), -float(validation["loss"])
 
 
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
@@ -155,12 +169,8 @@ class RunFolder:
     def lock(self) -> Path:
         return self.path / ".lock"
 
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
     def model(self, which: str | int) -> Path:
-        """which: "best", "last", "worst-group", "averaged", or an epoch (from 1)."""
+        """which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1)."""
         return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")
 
     def set_status(self, state: str, epoch: int, step: int, reason: str = "") -> None:
@@ -189,15 +199,27 @@ class RunFolder:
             self.path.rmdir()
 
 
-def describe_config(config: RunConfig, manifest: Manifest, root: Path | None) -> dict[str, Any]:
-    """The contents of `config.json`: the config as given, the hashed values, and the hash."""
-    identity = identify(config, read_contents(config, root, manifest))
+def describe_config(
+    config: RunConfig, manifest: Manifest, root: Path | None, version: str | None = None
+) -> dict[str, Any]:
+    """The contents of `config.json`, to which training adds stored_side: the config as given, hashed values, hash.
+
+    version: see `identify`.
+    """
+    identity = identify(config, read_contents(config, root, manifest), version)
     return {"config": config.plain(), "hashed": identity.hashed, "hash": identity.hash}
 
 
 def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chosen: Path | None) -> RunFolder:
     """The folder of a config, by its hash, or the one chosen by the user."""
     return RunFolder(chosen or runs / f"{config.name}-{described['hash'][:HASH_DIGITS]}")
+
+
+def find_version(folder: RunFolder, config: RunConfig) -> str:
+    """The version of the method's defaults with which the folder's run was begun; today's for a new one."""
+    if not folder.config.exists():
+        return name_version(config)
+    return recall_version(config, read_description(folder)["hashed"])
 
 
 def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest, resume: bool) -> bool:
@@ -237,11 +259,12 @@ def open_folder(folder: RunFolder, described: dict[str, Any], manifest: Manifest
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder with at least a config."""
+    """A run folder with at least a config.   stored_side: of its square images, None where they kept their size."""
 
     folder: RunFolder
     config: RunConfig
     hash: str
+    stored_side: int | None = None
 
     @property
     def path(self) -> Path:
@@ -302,7 +325,7 @@ class Run:
     def load_model(self, which: str | int = "best") -> Network:
         """Load a model: images (b, 3, s, s) -> logits (b, classes).
 
-        which: "best", "last", "worst-group", "averaged", or an epoch (from 1).
+        which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1).
         """
         from stablenet.algorithms import build_predictor
         from stablenet.engine.checkpoint import load_tensors, name_misfit
@@ -312,10 +335,10 @@ class Run:
             hint = "train with --keep-epochs to keep every epoch" if isinstance(which, int) else "has it finished?"
             raise UserError(f"the run {self.path} has no model {which!r} ({hint})")
         tensors, meta = load_tensors(path)
-        model, method = self.config.model, self.config.method
+        name, parameters, method = self.config.model.name, self.config.network_parameters, self.config.method
         with name_misfit(path):
             predictor = build_predictor(
-                model.name, model.parameters, meta["adaptation"], method.name, method.parameters, self.context
+                name, parameters, meta["adaptation"], method.name, method.parameters, self.context
             )
             predictor.load_state_dict(tensors)
         return predictor.eval()
@@ -337,7 +360,7 @@ class Run:
         """The split with its pixels by part; the source is read once for all parts. root: folder of the source."""
         from stablenet.engine.run_data import RunData
 
-        return RunData(self.config.data, self.manifest, root)
+        return RunData(replace(self.config.data, store_size=self.stored_side), self.manifest, root)
 
     def open_part(self, part: str, root: Path | None = None) -> PartSamples:
         """One part of the split with its pixels. root: folder of the source."""
@@ -354,7 +377,7 @@ def load_run(path: Path | str) -> Run:
         config = read_config(described["config"])
     except SettingError as error:
         raise UserError(f"{folder.config} is damaged, or of a newer version: {error}") from error
-    return Run(folder, config, described["hash"])
+    return Run(folder, config, described["hash"], described.get("stored_side", config.data.store_size))
 
 
 def read_description(folder: RunFolder) -> dict[str, Any]:
@@ -396,5 +419,4 @@ def _is_count(value: object) -> bool:
 
 def list_runs(runs: Path) -> Iterator[Run]:
     """All runs below a folder, by name."""
-    for path in sorted(runs.glob("*/config.json")):
-        yield load_run(path.parent)
+    yield from (load_run(path.parent) for path in sorted(runs.glob("*/config.json")))

@@ -17,14 +17,14 @@ from stablenet.data.cutouts import CutoutList
 from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.data.loader import BatchSettings, Loader, PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
-from stablenet.data.prepare import default_store_path, prepare, prepare_part
+from stablenet.data.prepare import default_store_path, have_one_size, prepare, prepare_part
 from stablenet.data.sources import SOURCES, AnyImageList, read_source
 from stablenet.data.splits import apply_split, read_parameters
 from stablenet.data.store import PixelStore
 from stablenet.engine.config import DataConfig, RunConfig, TrainConfig
 from stablenet.errors import UserError
 from stablenet.models.build import check_backbone
-from stablenet.values import read_fields
+from stablenet.values import read_fields, require
 
 Progress = Callable[[int, int], None]
 
@@ -35,9 +35,14 @@ def open_data(config: RunConfig, root: Path | None, progress: Progress | None = 
     if data.manifest:
         return RunData(data, Manifest.load(Path(data.manifest)), root, progress)
     seed = config.seed if data.split_seed is None else data.split_seed
-    table = read_source(data.source, root)
+    table = read_table(data, data.source, root)
     split = apply_split(table, data.split, seed, data.parameters, "data.parameters")
     return RunData(data, split, root, progress, table)
+
+
+def read_table(data: DataConfig, source: str, root: Path | None) -> AnyImageList:
+    """The image list of a source; of users' own images with the config's names of columns."""
+    return read_source(source, root, data.columns, Path(data.image_list) if data.image_list else None)
 
 
 def make_normalization(data: DataConfig) -> Normalization:
@@ -84,12 +89,22 @@ class RunData:
     @cached_property
     def table(self) -> AnyImageList:
         """The image list of the source, with all parts."""
-        return read_source(self.manifest.source, self._root) if self._read_table is None else self._read_table
+        if self._read_table is not None:
+            return self._read_table
+        return read_table(self._config, self.manifest.source, self._root)
+
+    @cached_property
+    def stored_side(self) -> int | None:
+        """Side of the stored square images, None where they keep their size, which then is one for all."""
+        data = self._config
+        if data.store_size is not None or not isinstance(self.table, ImageList) or have_one_size(self.table):
+            return data.store_size
+        return data.image_size * 8 // 7 if data.augment else data.image_size  # a margin for crops: 256 for 224
 
     @cached_property
     def _store(self) -> PixelStore:
         assert isinstance(self.table, ImageList)
-        size = self._config.store_size
+        size = self.stored_side
         path = default_store_path(self.table, size)
         # A store with gaps was made on purpose, with --skip-bad; `read_part` handles missing images.
         return prepare(self.table, path, size=size, accept_gaps=True, progress=self._progress).store
@@ -130,6 +145,10 @@ def check_config(config: RunConfig) -> None:
     read_settings(config.method.name, config.method.parameters)
     if not config.data.manifest:
         SOURCES[config.data.source]  # raises for an unknown one
-        read_parameters(config.data.split, config.data.parameters, "data.parameters")
+        if config.data.split:
+            read_parameters(config.data.split, config.data.parameters, "data.parameters")
     read_fields(AugmentSettings, config.data.augmentation, "data.augmentation")
-    check_backbone(config.model.name, config.model.parameters)
+    size = config.network_parameters.get("image_size", config.data.image_size)
+    built = f"data.image_size, {config.data.image_size}, for which the network is built"
+    require(size == config.data.image_size, "model.parameters.image_size", built, size)
+    check_backbone(config.model.name, config.network_parameters)

@@ -48,7 +48,8 @@ class Runtime:
     root: folder of the data source.   resume: continue an unfinished run.
     checkpoint_minutes: between checkpoints within an epoch; every epoch ends with one.
     keep_epochs: keep the model of every epoch.   oracle: evaluate the target each epoch, into a separate file.
-    graphs: replay small networks, or whole steps of them, as CUDA graphs.   tensorboard: write curves.
+    graphs: replay small networks, or whole steps of them, as CUDA graphs.
+    loggers: where curves are written beside the records, see `stablenet.engine.loggers`.
     """
 
     runs: Path = Path("runs")
@@ -60,7 +61,7 @@ class Runtime:
     keep_epochs: bool = False
     oracle: bool = False
     graphs: bool = True
-    tensorboard: bool = False
+    loggers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -145,10 +146,10 @@ class UnaugmentedSet(TrainingSet):
             TrainingSet.read_taps(self, network, taps, count)
 
         pixels = len(self._loader.samples) * self._config.data.image_size**2
-        if not reuse or self._fabric.world_size > 1 or pixels < feature_cache.WORTH_KEEPING:
+        if not reuse or pixels < feature_cache.WORTH_KEEPING:
             read_all(collect)
             return
-        cache = FeatureCache(self._describe(network, taps), self.tell)
+        cache = FeatureCache(self._describe(network, taps), self.tell, self._fabric.device)
         cache.read(read_all, lambda: self._read_first(network, taps), collect)
 
     def _read_first(self, network: Network, taps: Sequence[str]) -> Entry:
@@ -161,12 +162,15 @@ class UnaugmentedSet(TrainingSet):
         """All that the features depend on, except for the code of libraries and of the user's own networks."""
         data, model = self._config.data, self._config.model
         values = {
-            "model": [model.name, model.parameters, network.adaptation, hash_module(network.body)],
+            "model": [model.name, self._config.network_parameters, network.adaptation, hash_module(network.body)],
             "taps": list(taps),
             "samples": hash_samples(self._loader.samples),
             "images": [data.image_size, list(data.mean), list(data.std)],
             "computed": [self._fabric.device.type, uses_bf16(self._config.train.precision, self._fabric.device.type)],
         }
+        if self._fabric.world_size > 1:  # each keeps its own share of every batch
+            batch_size = self._loader.settings.batch_size
+            values["share"] = [self._fabric.global_rank, self._fabric.world_size, batch_size]
         return FeatureKey(data.source or "manifest", values)
 
     @cached_property
@@ -217,7 +221,7 @@ def make_algorithm(config: RunConfig, runtime: Runtime, manifest: Manifest, fabr
         len(manifest.classes),
         pretrained=model.pretrained,
         head=model.head,
-        parameters=model.parameters,
+        parameters=config.network_parameters,
         root=runtime.root,
     )
     if model.statistics == "frozen":

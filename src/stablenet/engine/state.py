@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ OPTIMIZER = "engine"  # its name in a checkpoint
 class Position:
     """epoch: the current one, from 0.   batch: its batches done so far.   step: total steps done.
     best_epoch: from 1, 0 before the first.   best_rank: its `validation_rank`, None before the first.
-    group_rank: the highest one so far, None where no epoch has one.
+    group_rank, pseudo_rank: the highest one so far, None where no epoch has one.
     records, oracle: lengths of the two files at this position, in bytes.
     """
 
@@ -33,6 +34,7 @@ class Position:
     best_epoch: int = 0
     best_rank: tuple[float, float] | None = None
     group_rank: GroupRank | None = None
+    pseudo_rank: GroupRank | None = None
     records: int = 0
     oracle: int = 0
 
@@ -68,10 +70,15 @@ def restore_checkpoint(session: Session, totals: EpochMeans, averaging: Averagin
         if position.best_rank is not None:
             first, second = (WORST if part is None else float(part) for part in position.best_rank)
             position.best_rank = first, second
-        if position.group_rank is not None:
-            worst, mean, loss = (WORST if part is None else float(part) for part in position.group_rank)
-            position.group_rank = worst, mean, loss
+        position.group_rank, position.pseudo_rank = map(_read_rank, (position.group_rank, position.pseudo_rank))
     return position
+
+
+def _read_rank(rank: Sequence[float | None] | None) -> GroupRank | None:
+    if rank is None:
+        return None
+    worst, mean, loss = (WORST if part is None else float(part) for part in rank)
+    return worst, mean, loss
 
 
 def share_buffers(session: Session) -> None:
@@ -97,6 +104,6 @@ def save_model(session: Session, which: str | int, predictor: Network | None = N
 
 def _plain(position: Position) -> dict[str, Any]:
     plain = asdict(position)
-    for rank in ("best_rank", "group_rank"):
+    for rank in ("best_rank", "group_rank", "pseudo_rank"):
         plain[rank] = replace_nan(getattr(position, rank))  # JSON has no infinity
     return plain

@@ -17,7 +17,7 @@ from stablenet.data.loader import Batch, Loader
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig
 from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
-from stablenet.engine.identity import describe_weights
+from stablenet.engine.identity import VERSION, describe_weights, name_version, restate
 from stablenet.engine.interrupts import (
     CHECKPOINT,
     STOP,
@@ -32,6 +32,7 @@ from stablenet.engine.interrupts import (
     watch_signals,
 )
 from stablenet.engine.kept_weights import save_weights, tabulate_weights
+from stablenet.engine.loggers import check_loggers
 from stablenet.engine.monitor import Curves, Timing, Watcher
 from stablenet.engine.optimizers import learning_rate, set_rate
 from stablenet.engine.run import (
@@ -43,9 +44,11 @@ from stablenet.engine.run import (
     choose_folder,
     describe_config,
     describe_judgement,
+    find_version,
     group_rank,
     load_run,
     open_folder,
+    pseudo_group_rank,
     validation_rank,
 )
 from stablenet.engine.run_data import check_config, open_data
@@ -55,7 +58,9 @@ from stablenet.engine.stepping import EpochMeans
 from stablenet.engine.swad import Averaging, make_averaging
 from stablenet.errors import UserError
 from stablenet.files import Lines, hold_lock
+from stablenet.long_work import telling
 from stablenet.metrics import GroupCounts
+from stablenet.weighting.distributed import name_lost_process
 
 Predict = Callable[[Batch], Tensor]  # a batch to logits (b, classes)
 
@@ -81,17 +86,25 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     """Train or resume a run until its end; a finished run is returned unchanged."""
     runtime, watcher = runtime or Runtime(), watcher or Watcher()
     check_config(config)
+    check_loggers(runtime.loggers)
     fabric = start_fabric(runtime.device, config.train.precision)
     data = open_data(config, runtime.root, watcher.decode)
     manifest = data.manifest
     described = describe_config(config, manifest, runtime.root)
     folder = choose_folder(described, config, runtime.runs, runtime.folder)
+    version = find_version(folder, config)
+    if version != name_version(config):  # it goes on as it was begun
+        config, described = restate(config, version), describe_config(config, manifest, runtime.root, version)
+    if not folder.config.exists():
+        described["stored_side"] = data.stored_side
     first, parent = fabric.global_rank == 0, folder.path.parent
     new_parent = not parent.exists()
     if not fabric.broadcast(open_folder(folder, described, manifest, runtime.resume) if first else None):
         return load_run(folder.path)
+    if not config.data.split:
+        watcher.tell(manifest.describe())
     alone = hold_lock(folder.lock) if first else nullcontext()
-    with alone, own_random_numbers(fabric.device), _explained(config):
+    with alone, own_random_numbers(fabric.device), _explained(config), name_lost_process():
         try:
             session = build_session(config, runtime, fabric, folder, data)
         except BaseException:  # a run that could not start leaves no folder
@@ -100,9 +113,9 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
                 if new_parent and not any(parent.iterdir()):
                     parent.rmdir()
             raise
-        with watch_signals() as stop:
-            Training(session, watcher if first else Watcher(), stop, described["hash"]).run()
-    fabric.barrier()  # the first process writes the last files
+        with watch_signals(fabric.world_size) as stop, telling(watcher.tell if first else lambda text: None):
+            Training(session, watcher if first else Watcher(), stop, described).run()
+        fabric.barrier()  # the first process writes the last files
     return load_run(folder.path)
 
 
@@ -121,7 +134,7 @@ def _explained(config: RunConfig) -> Iterator[None]:
 class Training:
     """Trains a run from its current position to its end."""
 
-    def __init__(self, session: Session, watcher: Watcher, stop: StopRequest, config_hash: str) -> None:
+    def __init__(self, session: Session, watcher: Watcher, stop: StopRequest, described: Mapping[str, Any]) -> None:
         self._session, self._watcher, self._stop = session, watcher, stop
         self._config = session.config.train
         self._agreement = Agreement(session.device, session.fabric.world_size)
@@ -140,7 +153,7 @@ class Training:
         self._timing = Timing(session)
         self._curves = Curves(session, self._position.step)
         if fresh:
-            self._record(self._describe(config_hash))
+            self._record(self._describe(described))
 
     def run(self) -> None:
         """Train; if interrupted or failed, the folder can be resumed, and its status states the reason."""
@@ -148,9 +161,10 @@ class Training:
         self._watcher.begin(self._session.folder.path, position.step, total)
         self._set_status(RUNNING)
         try:
-            while position.step < total:
-                self.run_epoch()
-            self._finish()
+            with name_lost_process():
+                while position.step < total:
+                    self.run_epoch()
+                self._finish()
         except Interrupted:
             self._session.writer.wait()
             self._set_status(INTERRUPTED, "stopped by the user")
@@ -171,7 +185,9 @@ class Training:
         session.stepping.start_epoch()
         if position.batch == 0:
             self._totals.clear()
-            self._record_solve(session.algorithm.start_epoch(position.epoch, session.training_set))
+            with self._stop.breakable():  # a checkpoint was made just before
+                solved = session.algorithm.start_epoch(position.epoch, session.training_set)
+            self._record_solve(solved)
             if position.epoch == 0 and self._judge is not None and session.validation_set is not None:
                 self._judge.start(session.validation_set)
         self._timing.start_epoch(position.step)
@@ -194,7 +210,8 @@ class Training:
         set_rate(session.optimizer, learning_rate(self._config, position.epoch, position.step, session.total_steps))
         session.stepper.joined = session.training.size_of(position.batch)
         try:
-            loss, diagnostics = session.stepping.take(batch)
+            with self._stop.breakable():
+                loss, diagnostics = session.stepping.take(batch)
         except UserError as error:
             self._check_finite()  # an earlier non-finite loss would be the cause of this error
             where = f"at step {position.step + 1}, epoch {position.epoch + 1}, batch {position.batch + 1}"
@@ -213,7 +230,8 @@ class Training:
         self._watcher.step(position.step, position.epoch + 1, self._totals)
 
     def _start_step(self) -> None:
-        told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
+        with self._stop.breakable():
+            told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
         if told:
             self._session.stepping.renew()
             self._record_solve({"step": self._position.step, **told})
@@ -221,7 +239,8 @@ class Training:
     def _judge_average(self, averaging: Averaging) -> None:
         self._check_finite()
         share_buffers(self._session)
-        self._session.algorithm.refit(self._session.training_set)
+        with self._stop.breakable():
+            self._session.algorithm.refit(self._session.training_set)
         assert self._session.validation is not None
         figures = self._evaluate(self._session.validation, self._session.algorithm.validator)
         self._record(averaging.judge(self._position.epoch + 1, figures["loss"]))
@@ -233,7 +252,9 @@ class Training:
         if position.step == session.total_steps:
             self._keep_weights()
         self._record_solve(session.algorithm.end_epoch(position.epoch))
-        self._record_solve(session.algorithm.refit(session.training_set))
+        with self._stop.breakable():
+            told = session.algorithm.refit(session.training_set)
+        self._record_solve(told)
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
         self._timing.end_epoch(position.epoch, position.step)
@@ -271,11 +292,15 @@ class Training:
             position.best_rank, position.best_epoch = rank, position.epoch
             if session.first:
                 save_model(session, "best")
-        groups = group_rank(record)
+        groups, pseudo = group_rank(record), pseudo_group_rank(record)
         if groups is not None and (position.group_rank is None or groups > position.group_rank):
             position.group_rank = groups
             if session.first:
                 save_model(session, "worst-group")
+        if pseudo is not None and (position.pseudo_rank is None or pseudo > position.pseudo_rank):
+            position.pseudo_rank = pseudo
+            if session.first:
+                save_model(session, "worst-pseudo-group")
         if session.runtime.keep_epochs and session.first:
             save_model(session, position.epoch)
 
@@ -360,11 +385,13 @@ class Training:
         saved = position.epoch > 0 or self._session.folder.checkpoint.exists()  # the writer may not be done yet
         return name_batch(step, position.epoch + 1, batch, ids, saved)
 
-    def _describe(self, config_hash: str) -> dict[str, Any]:
-        session = self._session
+    def _describe(self, described: Mapping[str, Any]) -> dict[str, Any]:
+        """described: see `describe_config`."""
+        session, method = self._session, described["hashed"]["method"]
         return {
             "kind": "start",
-            "config_hash": config_hash,
+            "config_hash": described["hash"],
+            **({VERSION: method[VERSION]} if VERSION in method else {}),
             "manifest_hash": session.manifest.hash,
             "parameters": sum(p.numel() for p in session.algorithm.network.parameters()),
             **describe_weights(session.config, session.runtime.root),

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stablenet.engine.run import FINISHED, Run
+from stablenet.engine.run import FAILED, FINISHED, Run
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import BATCH_SIZE, Progress, find_device, measure, predict_part, save_table, tabulate
-from stablenet.evaluation.selection import DEFAULT_RULE, WORST_GROUP, Choice, select_epoch
+from stablenet.evaluation.selection import DEFAULT_RULE, WORST_GROUP, WORST_PSEUDO_GROUP, Choice, select_epoch
 from stablenet.files import Lines
 from stablenet.models import Network
 
@@ -48,9 +48,7 @@ def evaluate_run(
     progress: Progress | None = None,
 ) -> list[Evaluation]:
     """Predict the parts with the model chosen by the rule; save predictions and metrics in the run folder."""
-    state = run.status["state"]
-    if state != FINISHED:
-        raise UserError(f"the run {run.path} is {state}, not finished: continue with `stablenet train --resume` first")
+    _refuse_unfinished(run)
     for part in parts:
         if run.manifest.part(part).empty:
             raise UserError(f"the split of {run.path} has no images in the part {part!r}: choose another --part")
@@ -68,14 +66,26 @@ def evaluate_run(
     return evaluations
 
 
+def _refuse_unfinished(run: Run) -> None:
+    status = run.status
+    if status["state"] == FAILED:
+        raise UserError(
+            f"the run {run.path} failed ({status['reason']}): mend that, delete the folder and train it again"
+        )
+    if status["state"] != FINISHED:
+        raise UserError(
+            f"the run {run.path} is {status['state']}, not finished: continue with `stablenet train --resume` first"
+        )
+
+
 def load_chosen(run: Run, rule: str = DEFAULT_RULE) -> tuple[Network, Choice]:
     """Load the model chosen by a rule; those of the rules that use source data are always kept, others with
     `--keep-epochs`.
     """
     records = run.records
     choice = select_epoch(rule, records, run.oracle)
-    if rule == WORST_GROUP:
-        return run.load_model(WORST_GROUP), choice
+    if rule in (WORST_GROUP, WORST_PSEUDO_GROUP):
+        return run.load_model(rule), choice
     kept = {select_epoch(name, records).epoch: which for name, which in (("last", "last"), (DEFAULT_RULE, "best"))}
     which = "averaged" if choice.rule.reads == "averaged" else kept.get(choice.epoch, choice.epoch)
     return run.load_model(which), choice

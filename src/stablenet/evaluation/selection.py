@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from stablenet.engine.run import group_rank, validation_rank
+from stablenet.engine.run import group_rank, pseudo_group_rank, validation_rank
 from stablenet.errors import UserError
 from stablenet.registry import Registry
 
 Record: TypeAlias = Mapping[str, Any]
 Kind: TypeAlias = Literal["epoch", "oracle", "averaged"]
 DEFAULT_RULE = "source-validation"
-WORST_GROUP = "worst-group"  # also the name of the model that training keeps for it
+AVERAGED = "averaged"
+WORST_GROUP, WORST_PSEUDO_GROUP = "worst-group", "worst-pseudo-group"  # also the names of the models kept for them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,16 @@ def _rank_by_groups(record: Record) -> tuple[float, ...]:
     return rank
 
 
+def _rank_by_pseudo_groups(record: Record) -> tuple[float, ...]:
+    rank = pseudo_group_rank(record)
+    if rank is None:
+        raise UserError(
+            "the rule 'worst-pseudo-group' needs weights of the validation samples, which the method did not have: "
+            f"plain training has none, nor a run that decided not to act; choose the rule {DEFAULT_RULE!r}"
+        )
+    return rank
+
+
 def _rank_by_target(record: Record) -> tuple[float, ...]:
     return float(record["test"]["accuracy"]), -float(record["test"]["loss"])
 
@@ -86,7 +97,13 @@ _add(
     _rank_by_groups,
     needs_groups=True,
 )
-_add("averaged", "weights averaged over the valley of the source validation loss (SWAD)", "averaged", _rank_last)
+_add(
+    WORST_PSEUDO_GROUP,
+    "best accuracy in the worst class among held-out source images of raised, or of other weights; no group labels",
+    "epoch",
+    _rank_by_pseudo_groups,
+)
+_add(AVERAGED, "weights averaged over the valley of the source validation loss (SWAD)", "averaged", _rank_last)
 _add("oracle", "best accuracy on the target itself: an upper bound, not a result", "oracle", _rank_by_target)
 
 

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from stablenet._version import __version__
 from stablenet.data.sources import SOURCES
-from stablenet.engine.run import FINISHED, Run
+from stablenet.engine.run import FINISHED, Run, RunFolder
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import RECORDS, load_chosen
 from stablenet.evaluation.selection import DEFAULT_RULE, Choice
 from stablenet.export.formats import FORMATS
+from stablenet.export.hub import CONFIG, describe_for_hub, find_classifier
 from stablenet.export.package import PackagedModel, describe_model
-from stablenet.files import read_lines, write_text
+from stablenet.files import read_lines, write_json, write_text
 
 CARD = "README.md"
 
@@ -79,6 +80,7 @@ def _gather(run: Run, model: PackagedModel, choice: Choice, folder: Path) -> dic
         "validation": _find_validation(run, choice.epoch),
         "evaluations": _find_evaluations(run, choice),
         "formats": there,
+        "has_timm": bool(find_classifier(model)),
         "weights": sum(p.numel() for p in model.parameters()),
     }
 
@@ -110,7 +112,10 @@ class Exported:
 
 
 def export_run(run: Run, form: str = "safetensors", output: Path | None = None, rule: str = DEFAULT_RULE) -> Exported:
-    """Write the model a rule chooses in a format, and its card. output: a folder, `export` in the run's by default."""
+    """Write the model a rule chooses in a format, with config.json and a card, ready for the Hugging Face Hub.
+
+    output: a folder, `export` in the run's by default.
+    """
     chosen = FORMATS[form]
     state = run.status["state"]
     if state != FINISHED:
@@ -118,14 +123,21 @@ def export_run(run: Run, form: str = "safetensors", output: Path | None = None, 
     network, choice = load_chosen(run, rule)
     model = PackagedModel(network, describe_model(run, network)).eval()
     folder = output or run.path / "export"
+    _open_folder(folder)
+    file = folder / chosen.file
+    chosen.write(model, file)
+    difference = compare_outputs(model, chosen.run(file, make_probes(model)))
+    write_json(folder / CONFIG, describe_for_hub(model))
+    return Exported(file, write_card(run, model, choice, folder), difference)
+
+
+def _open_folder(folder: Path) -> None:
+    if RunFolder(folder).status.exists():
+        raise UserError(f"{folder} is a run folder, whose {CONFIG} would be overwritten: give another --output")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
-    file = folder / chosen.file
-    chosen.write(model, file)
-    difference = compare_outputs(model, chosen.run(file, make_probes(model)))
-    return Exported(file, write_card(run, model, choice, folder), difference)
 
 
 def make_probes(model: PackagedModel) -> Tensor:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from stablenet.engine.checkpoint import save_tensors
-from stablenet.export.package import SETTINGS, PackagedModel, load_model
+from stablenet.export.hub import find_classifier, rename_weights
+from stablenet.export.load import CLASSIFIER, SETTINGS, WEIGHTS, load_model
+from stablenet.export.package import PackagedModel
 from stablenet.files import write_bytes, write_whole
 from stablenet.imports import import_extra
 from stablenet.registry import Registry
@@ -36,11 +38,13 @@ class Format(ABC):
 
 
 class Safetensors(Format):
-    title = "weights and settings, for `stablenet.export.load_model`"
-    file = "model.safetensors"
+    title = "weights and settings, for `stablenet.load_model`"
+    file = WEIGHTS
 
     def write(self, model: PackagedModel, path: Path) -> None:
-        save_tensors(path, model.network.state_dict(), {SETTINGS: model.settings})
+        classifier = find_classifier(model)
+        weights = rename_weights(model.network.state_dict(), classifier)
+        save_tensors(path, weights, {SETTINGS: model.settings, CLASSIFIER: classifier})
 
     def run(self, path: Path, images: Tensor) -> Tensor:
         logits: Tensor = load_model(path)(images)[0]

@@ -1,4 +1,4 @@
-"""The exported model: normalization inside, so that nobody can forget it."""
+"""The model in one piece: preprocessing and normalization inside, so that nobody can forget them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from stablenet.algorithms import Context, build_predictor
-from stablenet.data.augment import Resize
-from stablenet.engine.checkpoint import load_tensors
+from stablenet.data.augment import Normalization, Resize
+from stablenet.data.decode import convert_image
 from stablenet.engine.run import Run
-from stablenet.errors import UserError
+from stablenet.evaluation.predict import read_pixels
 from stablenet.models import Network
-from stablenet.values import read_fields
-
-SETTINGS = "model"  # the key of the model's settings in a safetensors file
 
 
 class PackagedModel(nn.Module):
@@ -45,6 +43,28 @@ class PackagedModel(nn.Module):
     def image_size(self) -> int:
         return int(self.settings["image_size"])
 
+    @property
+    def store_size(self) -> int | None:
+        """The side to which images were resized before training, None if they kept their size."""
+        side = self.settings["store_size"]
+        return None if side is None else int(side)
+
+    @property
+    def transform(self) -> Resize:
+        """Pixels (b, H, W, 3) uint8 to what `network` takes, normalized; `preprocess` and `forward` do it in two."""
+        return Resize(self.image_size, Normalization(tuple(self.settings["mean"]), tuple(self.settings["std"])))
+
+    def preprocess(self, image: Any) -> Tensor:
+        """An image as `forward` takes it, (3, s, s) in 0..1.   image: a file, a PIL image, or (H, W, 3) uint8."""
+        pixels = read_pixels(Path(image), self.store_size) if isinstance(image, str | Path) else self._convert(image)
+        resize = Resize(self.image_size, Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)))
+        return resize(pixels[None], torch.zeros(1, dtype=torch.int64))[0]
+
+    def _convert(self, image: Any) -> Tensor:
+        side = self.store_size
+        opened = image if isinstance(image, Image.Image) else Image.fromarray(np.asarray(image))
+        return torch.tensor(convert_image(opened, None if side is None else (side, side)))
+
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         logits: Tensor = self.network((images - self.mean) / self.std)
         return logits, logits.softmax(1)
@@ -53,37 +73,17 @@ class PackagedModel(nn.Module):
 def describe_model(run: Run, network: Network) -> dict[str, Any]:
     """Everything that is needed to build the network again and to feed it: plain values."""
     data, model = run.config.data, run.config.model
-    transform = run.transform
-    assert isinstance(transform, Resize), "the card tells how images are resized"
+    assert isinstance(run.transform, Resize), "the card tells how images are resized"
     return {
         "backbone": model.name,
-        "parameters": model.parameters,
+        "parameters": run.config.network_parameters,
         "adaptation": network.adaptation,
         "method": run.config.method.name,
         "method_parameters": run.config.method.parameters,
         "context": asdict(run.context),
         "classes": list(run.classes),
         "image_size": data.image_size,
-        "store_size": data.store_size,
+        "store_size": run.stored_side,
         "mean": list(data.mean),
         "std": list(data.std),
     }
-
-
-def load_model(path: Path | str) -> PackagedModel:
-    """An exported model.safetensors, ready to use, in eval mode; the one file holds all that is needed."""
-    tensors, meta = load_tensors(Path(path))
-    settings = meta.get(SETTINGS)
-    if settings is None:
-        raise UserError(f"{path} is no exported model: make one with `stablenet export RUN --format safetensors`")
-    context = read_fields(Context, settings["context"], "context")
-    network = build_predictor(
-        settings["backbone"],
-        settings["parameters"],
-        settings["adaptation"],
-        settings["method"],
-        settings["method_parameters"],
-        context,
-    )
-    network.load_state_dict(tensors)
-    return PackagedModel(network, settings).eval()

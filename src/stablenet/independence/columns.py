@@ -21,6 +21,7 @@ from stablenet.weighting.fourier import (
     median_distance,
     standardize,
 )
+from stablenet.weighting.solver import effective_sample_size
 
 CHUNK_ELEMENTS = 2**24  # numbers held at once in an intermediate: 128 MiB in float64
 _DROPPED_ENERGY = 1e-10  # share of a column's variance that may be left out of its principal axes
@@ -48,11 +49,6 @@ class ColumnFeatures:
         return self.x.square().sum(2).square().sum(0)
 
 
-def effective_size(share: Tensor) -> float:
-    """1/Σp², the number of equally weighted rows that carry as much.   share: (n,) sums to 1."""
-    return 1 / float(share.square().sum())
-
-
 def build_features(
     columns: Tensor,
     *,
@@ -65,7 +61,7 @@ def build_features(
     n, m = columns.shape
     z = standardize(columns)
     p = z.new_full((n,), 1 / n) if share is None else share
-    size = float(n) if share is None else effective_size(share)
+    size = float(n) if share is None else float(effective_sample_size(share))
     if num_functions == 0:
         return ColumnFeatures(_centre(z.unsqueeze(-1), p), size, share is not None)
     z = z / (median_distance(z) if bandwidth == "median" else float(bandwidth))
@@ -203,7 +199,7 @@ def read_weights(weights: Columns | None, like: Tensor) -> Tensor | None:
     if bool((w == w[0]).all()):
         return None
     share = w / w.sum()
-    size = effective_size(share)
+    size = float(effective_sample_size(share))
     if size < MIN_ROWS:
         raise UserError(
             f"the weights leave an effective sample size of {size:.1f}: a test of independence needs "

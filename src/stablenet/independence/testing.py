@@ -22,6 +22,7 @@ from stablenet.independence.columns import (
     read_weights,
     squared_norms,
 )
+from stablenet.long_work import count_steps
 from stablenet.registry import Registry
 from stablenet.weighting.fourier import Bandwidth
 
@@ -40,8 +41,8 @@ def permutation_p_values(
     reached = torch.ones_like(statistic)
     threshold = statistic.unsqueeze(1) * (1 - _TIE)
     at_once = max(1, CHUNK_ELEMENTS // (n * r * rank))
-    for start in range(0, permutations, at_once):
-        count = min(at_once, permutations - start)
+    for turn in count_steps(-(-permutations // at_once), "permuting the rows"):
+        count = min(at_once, permutations - turn * at_once)
         drawn = [torch.randperm(n, generator=generator, device=generator.device) for _ in range(count)]
         permuted = b.x[torch.stack(drawn, 1).to(b.x.device)].reshape(n, count * r, rank)
         norms = squared_norms(a.x, permuted).reshape(-1, count, r)

@@ -8,6 +8,7 @@ look at whether the network has come to answer against the context (`context_use
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
@@ -111,6 +112,8 @@ class DatasetCriterion(nn.Module):
     storage: of the features until they are solved from; float32 for activations above 65,504.
     memory: what the solve may take beside them, such as "4GiB"; None takes half of what is free, at most 4GiB. A set
         that needs more is solved chunk by chunk, which is the same to rounding.
+    features: where they are kept until then: on the model's "device", on the "host", or in a file that is mapped into
+        memory, in this folder on a fast disk. What is found is the same.
     Weights grow from epoch to epoch, as in `stablenet train`. A new epoch is taken to begin with the batch that would
     exceed the number of samples, so that loaders may drop a short last batch or keep it.
     In `eval()` the loss is the plain mean. Its state_dict holds all that is needed to go on.
@@ -133,6 +136,7 @@ class DatasetCriterion(nn.Module):
         seed: int = 0,
         storage: torch.dtype = torch.float16,
         memory: str | None = None,
+        features: str | Path = "device",
         batch_size: int = 128,
         num_workers: int = 0,
     ) -> None:
@@ -152,6 +156,7 @@ class DatasetCriterion(nn.Module):
             overrides={"seed": seed, **plan.overrides},
             storage=storage,
             memory=memory,
+            place=features,
         )
         model = model.module if isinstance(model, DistributedDataParallel) else model
         refuse_different(model)

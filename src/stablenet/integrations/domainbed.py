@@ -3,8 +3,8 @@
 In a copy of DomainBed's training script:
 
     from domainbed import algorithms
-    from stablenet.integrations.domainbed import StableNet
-    algorithms.StableNet = StableNet
+    from stablenet.integrations.domainbed import DomainBedStableNet
+    algorithms.StableNet = DomainBedStableNet
     algorithms.ALGORITHMS.append("StableNet")
 """
 
@@ -24,7 +24,7 @@ from stablenet.weighting import StableWeighting, recommended
 SMALL = 28  # side up to which the paper's CNN is taken
 
 
-class StableNet(nn.Module):
+class DomainBedStableNet(nn.Module):
     """Weighted cross-entropy over the joined minibatches of all training domains.
 
     DomainBed hands over minibatches and not which samples they hold, so the weights are those of batches: `recommended`
@@ -68,6 +68,9 @@ class StableNet(nn.Module):
         """Images (B, 3, s, s) to logits (B, classes)."""
         logits: Tensor = self.network(x)
         return logits
+
+
+StableNet = DomainBedStableNet  # the name under which DomainBed finds it, as releases before 0.2 had it
 
 
 def choose_backbone(input_shape: Sequence[int], hparams: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ def render(
     """A template, by its path in this package, filled; a name without a value is an error.
 
     scripts: files of this package that the page runs beside the common one.
+    Names of files that are not valid UTF-8 are shown with escapes.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -42,7 +43,7 @@ def render(
         "style": Markup(read_text(STYLE)),
         "scripts": [Markup(text) for text in texts],
     }
-    return environment.get_template(template).render(**values)
+    return environment.get_template(template).render(**values).encode(errors="backslashreplace").decode()
 
 
 def write_policy(scripts: Sequence[str], connect: str = "'none'") -> str:

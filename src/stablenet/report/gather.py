@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -25,6 +26,7 @@ from stablenet.bench import (
 from stablenet.bench.collect import FoundRun, Scan, scan_runs
 from stablenet.bench.results import LeftOut
 from stablenet.errors import UserError
+from stablenet.evaluation.failures import Failure, find_failures
 from stablenet.evaluation.selection import DEFAULT_RULE, RULES
 from stablenet.pages import write_points
 
@@ -77,7 +79,23 @@ class Gathered:
         for result in (result for result in self.results if not has_runs(result)):
             why = next((cell.reason for cell in result.cells.values() if cell.state == "missing"), "it has no cells")
             told.append(f"no run belongs to the table {result.table.name}: {why}")
-        return told
+        return [*told, *tell_failures(self.runs)]
+
+
+def tell_failures(runs: Sequence[FoundRun]) -> list[str]:
+    """Runs that have not learned or have lost a group, a sentence for each kind of failure."""
+    found: dict[tuple[str, str], list[tuple[str, Failure]]] = defaultdict(list)
+    for run in runs:
+        for figures, images in ((run.validation, "held-out image"), (run.figures, "target image")):
+            for failure in find_failures(figures, images) if figures else ():
+                found[failure.kind, images].append((run.path.name, failure))
+    return [_tell(of_kind, len(runs)) for of_kind in found.values()]
+
+
+def _tell(found: Sequence[tuple[str, Failure]], runs: int) -> str:
+    (name, failure), count = found[0], len(found)
+    others = f"; so or similarly in {count} of {runs} runs" if count > 1 else ""
+    return f"the network of {name} {failure.said}{others}: {failure.remedy}"
 
 
 def gather(settings: ReportSettings) -> Gathered:
@@ -300,6 +318,7 @@ def _explain(result: BenchResult) -> str:
     told += " (how many in brackets)" if differ_in_seeds(cells) else ""
     told += f"; epoch chosen by {result.rule}"
     told += " (needs group labels)" if RULES[result.rule].needs_groups else ""
+    told += "".join(f"; {row.title}: by {row.rule}" for row in shown_rows(result) if row.rule)
     marks = explain_marks("".join(row.marks for row in shown_rows(result)))
     told += f"; {marks}" if marks else ""
     quoted = any(cell.paper.status == "quoted" for cell in cells)

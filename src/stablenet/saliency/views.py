@@ -84,7 +84,7 @@ def read_subjects(run: Run, paths: Sequence[Path], masks: Path | None = None) ->
     side = run.config.data.image_size
     return Subjects(
         ids=tuple(path.name for path in paths),
-        pixels=tuple(read_pixels(path, run.config.data.store_size) for path in paths),
+        pixels=tuple(read_pixels(path, run.stored_side) for path in paths),
         labels=("",) * len(paths),
         domains=("",) * len(paths),
         masks=None if masks is None else read_mask_files(masks, paths, side),

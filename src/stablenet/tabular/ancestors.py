@@ -21,7 +21,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from stablenet.errors import UserError
-from stablenet.tabular.encode import Array, Encoding
+from stablenet.long_work import count_steps
+from stablenet.tabular.encode import Encoding
+from stablenet.tabular.reading import Array
 
 ADAM_RATE = 0.01
 
@@ -116,7 +118,7 @@ def _different_blocks(encoding: Encoding) -> Tensor:
 
 def _descend(loss: Callable[[], Tensor], parameters: list[Tensor], steps: int) -> None:
     optimiser = torch.optim.Adam(parameters, lr=ADAM_RATE)
-    for _ in range(steps):
+    for _ in count_steps(steps, "fitting the weights"):
         optimiser.zero_grad()
         loss().backward()
         optimiser.step()

@@ -1,5 +1,8 @@
 """From a table to numbers: numeric columns standardised, each category one block of one-hot columns.
 
+A gap is information as it stands: a missing number takes its column's mean, which says nothing, and a further column
+marks it; a missing category is a category of its own.
+
 Columns that determine each other are found before anybody asks for their independence. Weights can only redistribute
 the rows there are: where two columns are near copies (temperature, felt temperature), or one follows from the other,
 hardly a row shows one without the other, and asking for their independence costs effective sample size for nothing.
@@ -9,33 +12,36 @@ results/tables that raises the effective sample from 24 to 37 %.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy.sparse.csgraph import connected_components
-from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 
 from stablenet.errors import UserError
-from stablenet.registry import unknown_name
-
-Array = npt.NDArray[Any]
-FEWEST_ROWS = 2
+from stablenet.tabular.reading import Array, Table, category_columns, check_numbers, read_choice
 
 
 @dataclass(frozen=True)
-class Block:
-    """One column of the user's table and the columns of the design that came of it."""
+class ColumnBlock:
+    """One column of the user's table and the columns of the design that came of it, a block of them.
+
+    gaps: whether it had missing values in training: the block's last column marks them.
+    """
 
     name: str
     start: int
-    width: int
     categories: tuple[Any, ...] | None = None  # None for a numeric column
+    gaps: bool = False
+
+    @property
+    def width(self) -> int:
+        return (1 if self.categories is None else len(self.categories)) + self.gaps
 
     @property
     def columns(self) -> slice:
@@ -49,7 +55,7 @@ class Encoding:
     blocks: one for each column of the table, in its order.   mean, scale: (d,) of the design's columns.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ColumnBlock, ...]
     mean: Array
     scale: Array
 
@@ -59,124 +65,119 @@ class Encoding:
 
     @property
     def column_names(self) -> list[str]:
-        """The design's columns: `age`, `town=Ulm`, …"""
+        """The design's columns: `age`, `age missing`, `town=Ulm`, …"""
         names: list[str] = []
         for block in self.blocks:
             names += [block.name] if block.categories is None else [f"{block.name}={c}" for c in block.categories]
+            names += [f"{block.name} missing"] if block.gaps else []
         return names
 
+    @property
+    def mixed(self) -> bool:
+        """Whether the table had categories."""
+        return any(block.categories is not None for block in self.blocks)
 
-def read_table(owner: Any, table: Any, categorical: str | Sequence[Any], reset: bool) -> pd.DataFrame | Array:
-    """Check a user's table against scikit-learn's rules; a frame when it has categories, else floats (n, m).
+    def number_columns(self, design: Array) -> Array:
+        """One number for each column of the table (n, m); a category enters by its place.   design: (n, d)."""
+        columns = [
+            design[:, block.start] if block.categories is None else design[:, block.columns].argmax(1)
+            for block in self.blocks
+        ]
+        return np.column_stack(columns).astype(np.float64)
 
-    owner: the estimator, which learns or compares the number and names of the columns.
-    """
-    chosen = [] if isinstance(categorical, str) else list(categorical)
-    if isinstance(categorical, str) and categorical != "auto":
-        raise UserError(f"categorical is {categorical!r}: expected 'auto' or a list of column names or numbers")
+
+def learn_encoding(owner: Any, table: Table, categorical: str | Sequence[Any], share: Array) -> Encoding:
+    """The blocks of a table from `read_table`, and the means and spreads under the row shares (n,)."""
     if isinstance(table, pd.DataFrame):
-        frame = table
-    elif chosen:
-        frame = pd.DataFrame(np.asarray(table))
+        kinds = category_columns(table, read_choice(categorical))
+        blocks = tuple(_frame_blocks(table, kinds))
     else:
-        return np.asarray(validate_data(owner, table, reset=reset, dtype=np.float64, ensure_min_samples=_fewest(reset)))
-    validate_data(owner, table, reset=reset, skip_check_array=True)
-    kinds = category_columns(frame, chosen)
-    if len(frame) < _fewest(reset):
-        raise UserError(f"found {len(frame)} sample(s): at least {FEWEST_ROWS} are needed to learn weights")
-    return frame if any(kinds) else _numbers(owner, frame)
-
-
-def _fewest(reset: bool) -> int:
-    return FEWEST_ROWS if reset else 1
-
-
-def category_columns(frame: pd.DataFrame, chosen: Sequence[Any] = ()) -> list[bool]:
-    """Which columns are categories: those chosen, and all that are not numbers."""
-    known = list(frame.columns)
-    for name in chosen:
-        if name not in known:
-            raise UserError(unknown_name("column in categorical", str(name), map(str, known)))
-    return [
-        name in chosen or not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind)
-        for name, kind in zip(known, frame.dtypes, strict=True)
-    ]
-
-
-def learn_encoding(owner: Any, table: pd.DataFrame | Array, categorical: str | Sequence[Any], share: Array) -> Encoding:
-    """The blocks of a table checked by `read_table`, and the means and spreads under the row shares (n,)."""
-    frame = table if isinstance(table, pd.DataFrame) else None
-    if frame is None:
         names = getattr(owner, "feature_names_in_", [f"x{i}" for i in range(table.shape[1])])
-        blocks = [Block(str(name), i, 1) for i, name in enumerate(names)]
-    else:
-        kinds = category_columns(frame, [] if isinstance(categorical, str) else categorical)
-        blocks = _frame_blocks(frame, kinds)
-    width = blocks[-1].start + blocks[-1].width
-    plain = Encoding(tuple(blocks), np.zeros(width), np.ones(width))
-    return _scaled(plain, table if isinstance(table, np.ndarray) else encode(owner, table, plain), share)
+        gaps = [bool(np.isnan(table[:, i]).any()) for i in range(table.shape[1])]
+        starts = np.cumsum([0, *(1 + gap for gap in gaps)])
+        blocks = tuple(map(ColumnBlock, map(str, names), starts.tolist(), repeat(None), gaps))
+    mean, scale = _measure_columns(blocks, _expand(owner, table, blocks), share)
+    return Encoding(blocks, mean, scale)
 
 
-def _frame_blocks(frame: pd.DataFrame, kinds: Sequence[bool]) -> list[Block]:
-    blocks: list[Block] = []
+def _frame_blocks(frame: pd.DataFrame, kinds: Sequence[bool]) -> Iterator[ColumnBlock]:
     start = 0
     for (name, column), is_category in zip(frame.items(), kinds, strict=True):
-        categories = None
-        if is_category:
-            _refuse_missing(str(name), column)
-            categories = tuple(sorted(column.unique(), key=lambda value: (str(type(value)), value)))
-        blocks.append(Block(str(name), start, 1 if categories is None else len(categories), categories))
-        start += blocks[-1].width
-    return blocks
+        values = sorted(column.dropna().unique(), key=lambda value: (str(type(value)), value)) if is_category else []
+        block = ColumnBlock(str(name), start, tuple(values) if is_category else None, bool(column.isna().any()))
+        yield block
+        start += block.width
 
 
-def _scaled(plain: Encoding, design: Array, share: Array) -> Encoding:
-    """Numeric columns get mean 0 and spread 1; constant ones become 0; one-hot columns stay as they are."""
-    numeric = np.zeros(plain.width, dtype=bool)
-    for block in plain.blocks:
-        numeric[block.columns] = block.categories is None
-    mean = np.where(numeric, share @ design, 0.0)
+def _measure_columns(blocks: Sequence[ColumnBlock], design: Array, share: Array) -> tuple[Array, Array]:
+    """Mean and scale (d,) of the design's columns: one-hot columns stay as they are."""
+    mean, scale = np.zeros(design.shape[1]), np.ones(design.shape[1])
     # One column at a time: a table of a million rows is not copied whole.
-    spread = np.array([np.sqrt(share @ (design[:, j] - mean[j]) ** 2) for j in range(plain.width)])
-    size = np.array([np.abs(design[:, j]).max() for j in range(plain.width)])
-    constant = spread <= 8 * np.finfo(np.float64).eps * size
-    scale = np.where(numeric, np.where(constant, np.inf, spread), 1.0)
-    return Encoding(plain.blocks, mean, scale)
+    for block in blocks:
+        if block.categories is None:
+            mean[block.start], scale[block.start] = _measure_column(design[:, block.start], share)
+    return mean, scale
 
 
-def encode(owner: Any, table: pd.DataFrame | Array, encoding: Encoding) -> Array:
-    """The design (n, d) of a table checked by `read_table`; a category not seen in training is all zeros."""
-    if not isinstance(table, pd.DataFrame):
-        return _standardise(table - encoding.mean, encoding)
-    design = np.empty((len(table), encoding.width))
-    for i, block in enumerate(encoding.blocks):
+def _measure_column(values: Array, share: Array) -> tuple[float, float]:
+    """Mean and spread of what is there; an infinite scale makes a constant column 0."""
+    known = ~np.isnan(values)
+    if not known.any():
+        return 0.0, np.inf
+    if not known.all():
+        values, share = values[known], share[known] / share[known].sum()
+    mean = share @ values
+    spread = np.sqrt(share @ (values - mean) ** 2)
+    constant = spread <= 8 * np.finfo(np.float64).eps * np.abs(values).max()
+    return float(mean), np.inf if constant else float(spread)
+
+
+def encode(owner: Any, table: Table, encoding: Encoding) -> Array:
+    """The design (n, d) of a table from `read_table` or `read_rows`; a gap lies at its column's mean.
+
+    A category not seen in training is all zeros, as is a gap where training had none.
+    """
+    design = _expand(owner, table, encoding.blocks) - encoding.mean
+    design /= encoding.scale  # in place: the table may be large
+    np.copyto(design, 0.0, where=np.isnan(design))
+    return design
+
+
+def _expand(owner: Any, table: Table, blocks: Sequence[ColumnBlock]) -> Array:
+    """The columns of the design (n, d) before they are standardised; gaps of numbers are NaN."""
+    width = blocks[-1].start + blocks[-1].width
+    if isinstance(table, np.ndarray):
+        if width == table.shape[1]:
+            return table
+        table = pd.DataFrame(table)
+    design = np.zeros((len(table), width))
+    for i, block in enumerate(blocks):
         column = table.iloc[:, i]
         if block.categories is None:
-            design[:, block.start] = _numbers(owner, column.to_frame())[:, 0]
+            design[:, block.start] = check_numbers(owner, column.to_frame())[:, 0]
         else:
-            _refuse_missing(block.name, column)
-            values = column.to_numpy(dtype=object)
-            for j, category in enumerate(block.categories):
-                design[:, block.start + j] = values == category
-    return _standardise(design - encoding.mean, encoding)
+            _mark_categories(block, column, design[:, block.columns])
+        if block.gaps:
+            design[:, block.start + block.width - 1] = column.isna()
+    return design
 
 
-def _standardise(centred: Array, encoding: Encoding) -> Array:
-    centred /= encoding.scale  # in place: the table may be large
-    return centred
-
-
-def _numbers(owner: Any, frame: pd.DataFrame) -> Array:
-    values = check_array(frame, dtype=np.float64, estimator=owner, input_name="X", ensure_min_samples=1)
-    return np.asarray(values)
-
-
-def _refuse_missing(name: str, column: pd.Series[Any]) -> None:
-    if column.isna().any():
+def _mark_categories(block: ColumnBlock, column: pd.Series[Any], part: Array) -> None:
+    """Write the one-hot columns of a category into its part (n, width) of the design."""
+    values = np.array(column.astype(object).where(column.notna(), None), dtype=object)
+    known = [value for value in values if value is not None]
+    trained = list(block.categories or ())
+    if known and trained and not {_is_text(value) for value in known} & {_is_text(value) for value in trained}:
         raise UserError(
-            f"the column {name!r} holds {int(column.isna().sum())} missing values: drop those rows, or fill them, "
-            "e.g. with sklearn.impute.SimpleImputer(strategy='most_frequent') before this estimator"
+            f"the column {block.name!r} holds {known[0]!r}, in training it held {trained[0]!r}: "
+            "write its categories as text in both, or as numbers"
         )
+    for j, category in enumerate(trained):
+        part[:, j] = values == category
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 RANK_TOLERANCE = 1e-6  # axes of a block with less than this share of its largest variance are rounding

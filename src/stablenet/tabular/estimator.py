@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, column_or_1d, has_fit_parameter
 
 from stablenet.errors import UserError
-from stablenet.tabular.encode import Array, Encoding, encode, learn_encoding, read_table
+from stablenet.tabular.encode import Encoding, encode, learn_encoding
 from stablenet.tabular.functions import (
     FunctionSettings,
     TableStatistic,
@@ -26,6 +26,7 @@ from stablenet.tabular.functions import (
     prepare_statistic,
     small_network,
 )
+from stablenet.tabular.reading import Array, read_rows, read_table
 from stablenet.weighting import effective_sample_size
 
 if TYPE_CHECKING:
@@ -78,8 +79,12 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         """Check y and give what the wrapped estimator is to see."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """X: (n, m) array or frame; columns that are no numbers are categories.   y: (n,).   sample_weight: (n,)."""
-        table = read_table(self, X, self.categorical, reset=True)
+        """X: (n, m) array or frame; columns that are no numbers are categories.   y: (n,).   sample_weight: (n,).
+
+        Gaps in X are handled: a missing number lies at its column's mean and is marked by a column of its own, a
+        missing category is a category.
+        """
+        table = read_table(self, X, self.categorical)
         target = self._read_target(y)
         if len(target) != len(table):
             raise UserError(f"X has {len(table)} rows and y has {len(target)}: they must describe the same samples")
@@ -133,7 +138,7 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _encode(self, X: Any) -> Array:
         check_is_fitted(self)
-        return encode(self, read_table(self, X, self.categorical, reset=False), self.encoding_)
+        return encode(self, read_rows(self, X, mixed=self.encoding_.mixed), self.encoding_)
 
     def predict(self, X: Any) -> Array:
         """The wrapped estimator's predictions (n,)."""
@@ -174,11 +179,8 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         design = self._encode(X)
         if len(design) != len(self.weights_):
             raise UserError(f"X has {len(design)} rows, fit was given {len(self.weights_)}: pass the training table")
-        columns = {
-            block.name: design[:, block.columns].argmax(1) if block.categories else design[:, block.start]
-            for block in self.encoding_.blocks
-        }
-        frame = pd.DataFrame(columns)
+        names = [block.name for block in self.encoding_.blocks]
+        frame = pd.DataFrame(self.encoding_.number_columns(design), columns=names)
         rows = np.random.default_rng(0).permutation(len(frame))[:ROWS_DRAWN]
         return frame.iloc[rows], self.weights_[rows]
 
@@ -186,6 +188,7 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.categorical = True
         tags.input_tags.string = False
+        tags.input_tags.allow_nan = True
         return tags
 
 

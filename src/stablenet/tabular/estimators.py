@@ -11,9 +11,9 @@ from sklearn.base import ClassifierMixin
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
 from stablenet.tabular.ancestors import balance_treatments, decorrelate_columns, estimate_density_ratio
-from stablenet.tabular.encode import Array
 from stablenet.tabular.estimator import MAX_CORRELATION, WeightedClassifier, WeightedEstimator, WeightedRegressor
 from stablenet.tabular.functions import network_features
+from stablenet.tabular.reading import Array
 from stablenet.tabular.solve import SolveSettings, solve_table
 
 FEATURES = ("columns", "network")

@@ -23,7 +23,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from torch import Tensor
 
 from stablenet.errors import UserError
-from stablenet.tabular.encode import Array, Block, Encoding, group_blocks
+from stablenet.tabular.encode import ColumnBlock, Encoding, group_blocks
+from stablenet.tabular.reading import Array
 from stablenet.weighting.gram import add
 from stablenet.weighting.statistic import ROWS_AT_ONCE, DirectBlocks, WeightMeasure, measure_weights, quadratic_forms
 
@@ -56,7 +57,7 @@ def network_features(
     mean = share @ hidden
     spread = np.sqrt(share @ (hidden - mean) ** 2)
     features = np.where(spread > 1e-12, (hidden - mean) / np.where(spread > 1e-12, spread, 1.0), 0.0)
-    blocks = tuple(Block(f"unit {i}", i, 1) for i in range(width))
+    blocks = tuple(ColumnBlock(f"unit {i}", i) for i in range(width))
     return features, Encoding(blocks, np.zeros(width), np.ones(width))
 
 

@@ -14,11 +14,12 @@ import numpy as np
 from stablenet.errors import UserError
 from stablenet.files import read_object, write_json, write_whole
 from stablenet.tabular import estimators
-from stablenet.tabular.encode import Block, Encoding
+from stablenet.tabular.encode import ColumnBlock, Encoding
 from stablenet.tabular.estimator import WeightedEstimator
 
 PLAIN, PICKLE = ".json", ".joblib"
-_FORMAT = 1
+_FORMAT = 2
+_READ = (1, _FORMAT)  # the first had no gaps
 _LINEAR = ("LogisticRegression", "Ridge")
 _KINDS = ("StableClassifier", "StableRegressor", "DWRClassifier", "DWRRegressor", "SRDOClassifier", "SRDORegressor")
 
@@ -47,7 +48,7 @@ def save_model(model: WeightedEstimator, path: Path) -> None:
 def load_model(path: Path) -> WeightedEstimator:
     """A model written as plain numbers; it predicts as the one that was saved."""
     values = read_object(path)
-    if values.get("format") != _FORMAT or values.get("kind") not in (*_KINDS, "CRBRClassifier"):
+    if values.get("format") not in _READ or values.get("kind") not in (*_KINDS, "CRBRClassifier"):
         raise UserError(f"{path} is not a table model of format {_FORMAT}, the one this version reads")
     try:
         return _restore(values)
@@ -65,6 +66,7 @@ def _describe(model: WeightedEstimator) -> dict[str, Any]:
             {
                 "name": block.name,
                 "categories": None if block.categories is None else list(map(_plain, block.categories)),
+                "gaps": block.gaps,
             }
             for block in encoding.blocks
         ],
@@ -84,11 +86,11 @@ def _plain(value: Any) -> Any:
 
 def _restore(values: dict[str, Any]) -> WeightedEstimator:
     model: Any = getattr(estimators, values["kind"])()
-    blocks: list[Block] = []
+    blocks: list[ColumnBlock] = []
     start = 0
     for column in values["columns"]:
         categories = None if column["categories"] is None else tuple(column["categories"])
-        blocks.append(Block(column["name"], start, 1 if categories is None else len(categories), categories))
+        blocks.append(ColumnBlock(column["name"], start, categories, bool(column.get("gaps", False))))
         start += blocks[-1].width
     scale = np.array([np.inf if value is None else value for value in values["scale"]], dtype=np.float64)
     model.encoding_ = Encoding(tuple(blocks), np.array(values["mean"], dtype=np.float64), scale)

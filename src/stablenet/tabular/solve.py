@@ -19,7 +19,7 @@ from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from stablenet.errors import UserError
-from stablenet.tabular.encode import Array
+from stablenet.tabular.reading import Array
 from stablenet.weighting.dependence import Statistic
 from stablenet.weighting.solver import ess_spread_limit
 

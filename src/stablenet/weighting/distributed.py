@@ -20,7 +20,8 @@ def processes() -> int:
 def gather_sizes(size: int, device: torch.device) -> list[int]:
     """The batch size of every rank. Reads the device: ranks may hold short batches, and shapes are the host's."""
     sizes = torch.zeros(processes(), dtype=torch.int64, device=device)
-    dist.all_gather_into_tensor(sizes, torch.tensor([size], device=device))
+    with name_lost_process():
+        dist.all_gather_into_tensor(sizes, torch.tensor([size], device=device))
     return [int(value) for value in sizes.tolist()]
 
 
@@ -30,7 +31,8 @@ def gather_rows(rows: Tensor, sizes: list[int]) -> Tensor:
     padded = rows.new_zeros(largest, *rows.shape[1:])
     padded[: len(rows)] = rows.detach()
     parts = [torch.empty_like(padded) for _ in sizes]
-    dist.all_gather(parts, padded)
+    with name_lost_process():
+        dist.all_gather(parts, padded)
     return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
 
@@ -76,8 +78,17 @@ def name_lost_process() -> Iterator[None]:
     """Say in a sentence that another process ended in the middle of something that all do together."""
     try:
         yield
-    except RuntimeError as error:  # what torch.distributed raises when a process is gone, or the timeout is over
+    except RuntimeError as error:
+        if not _means_lost_process(error):
+            raise
         raise UserError(
-            "another process of this run ended, or did not answer within the timeout, while all were solving together: "
+            "another process of this run ended, or did not answer within the timeout, while all were at work together: "
             f"look at what it printed last, then start the run again with --resume ({error})"
         ) from error
+
+
+def _means_lost_process(error: RuntimeError) -> bool:
+    """Whether torch.distributed raised it because a process is gone, or the timeout is over."""
+    return processes() > 1 and (
+        isinstance(error, dist.DistError) or "gloo" in str(error)
+    )  # gloo has no type of its own

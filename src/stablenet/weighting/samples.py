@@ -15,7 +15,7 @@ from stablenet.weighting.budget import choose_budget, read_size
 from stablenet.weighting.chunks import Rows
 from stablenet.weighting.inputs import Features, join_layers, read_labels
 from stablenet.weighting.memory import adopt_saved_shapes
-from stablenet.weighting.shelf import Shelf
+from stablenet.weighting.shelf import PLACES, Shelf, names_place
 
 COLLECTED = ("features", "labels", "seen")
 ROWS_CHECKED = 4096  # at a time, for NaN and infinities
@@ -41,10 +41,13 @@ class SampleStore(nn.Module):
             raise UserError(f"num_samples must be at least 1, got {num_samples}")
         if memory is not None:
             read_size(memory)  # a mistake is answered before anything is collected
+        if not names_place(place):
+            raise UserError(f"features are kept in a place named {PLACES}, got {place!r}")
         self.num_samples = num_samples
         self.memory, self.place = memory, place
         self._shelf: Shelf | None = None  # in the buffers' place: not on the device, or not of all processes' samples
         self._apart = False  # whether the set is too large for a solve in one piece
+        self.lost = False  # whether an interruption has cost features that were in no checkpoint
         self._storage = storage
         self._with_labels = with_labels
         self.register_buffer("features", torch.empty(0, dtype=storage))
@@ -151,7 +154,7 @@ class SampleStore(nn.Module):
         return bool(distributed.smallest(int(self._shelf.owns(index).all()), self._shelf.device))
 
     def forget(self) -> None:
-        self._shelf = None
+        self._shelf, self.lost = None, False
         self.seen.fill_(False)
         self.features, self.labels = self.features.new_empty(0), self.labels.new_empty(0)
 
@@ -174,3 +177,4 @@ class SampleStore(nn.Module):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         adopt_saved_shapes(self, COLLECTED, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
+        self.lost = bool(self.seen.any()) and not self.features.numel()

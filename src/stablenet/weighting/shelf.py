@@ -16,7 +16,13 @@ from stablenet.weighting import distributed
 from stablenet.weighting.chunks import CHUNK_ROWS, Rows, cut_places
 
 ZEROS_AT_ONCE = 2**24  # bytes, where a file can only be reserved by writing it
+PLACES = "'device', 'host' or a folder with its path, such as './features'"
 NOT_RESERVED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # by file systems that cannot reserve space
+
+
+def names_place(place: str | Path) -> bool:
+    """Whether features can be kept there: "device", "host", or a folder, whose name alone could be a misspelling."""
+    return place in ("device", "host") or isinstance(place, Path) or os.path.dirname(place) != ""
 
 
 def own_range(num_samples: int, rank: int, processes: int) -> tuple[int, int]:

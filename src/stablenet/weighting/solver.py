@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import torch
 from torch import Tensor
 
+from stablenet.long_work import count_steps
 from stablenet.weighting.dependence import Statistic
 from stablenet.weighting.gram import add
 from stablenet.weighting.settings import WeightingSettings
@@ -58,7 +59,7 @@ def solve_weights(
     objective, keeper = Objective(settings, size), Keeper(settings, fixed, size)
     descent = Descent(settings, objective.slope_scale, fixed.device)
     theta = fixed.new_zeros(size)
-    for step in range(settings.steps + 1):
+    for step in count_steps(settings.steps + 1, "solving for weights"):
         point = simplex.at(theta)
         value, grad_all, grad_batch = objective(draw(step), point)
         better = keeper.offer(step, value, objective.dependence, point, grad_all[fixed.numel() :] + grad_batch)
@@ -319,7 +320,7 @@ def solve_to_tolerance(
     totals = GroupSimplex(fixed.new_zeros(size, dtype=torch.int64) if classes is None else classes)
     keeper = Keeper(settings, fixed, size, totals.gap)
     w, best, slope, rate = fixed.new_ones(size), fixed.new_ones(size), fixed.new_zeros(size), settings.learning_rate
-    for step in range(settings.steps + 1):
+    for step in count_steps(settings.steps + 1, "solving for weights"):
         point = simplex.around(w)
         value, grad_all, grad_batch = objective(draw(step), point)
         gradient = grad_all[fixed.numel() :] + grad_batch

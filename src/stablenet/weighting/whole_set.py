@@ -26,6 +26,7 @@ class WholeSet(nn.Module):
     """
 
     acts: Tensor
+    known: Tensor
     weighting: DatasetWeighting | None
     offsets: DatasetOffsets | None
 
@@ -45,7 +46,8 @@ class WholeSet(nn.Module):
         super().__init__()
         self.plan, self.num_samples = plan, num_samples
         self.register_buffer("acts", torch.ones((), dtype=torch.bool))
-        self._acts = True  # the same, known to the host
+        self.register_buffer("known", torch.zeros((), dtype=torch.bool))
+        self._acts, self._known = True, False  # the same, on the host
         self.weighting = None
         if plan.strength > 0:
             self.weighting = DatasetWeighting(
@@ -77,10 +79,22 @@ class WholeSet(nn.Module):
         """Whether weights and offsets enter the loss."""
         return self._acts
 
+    @property
+    def solved(self) -> bool:
+        """Whether there was a solve."""
+        return self._known
+
+    @property
+    def lost(self) -> bool:
+        """Whether an interruption has cost features that were collected, see `SampleStore.collect`."""
+        return any(store is not None and store.lost for store in (self.weighting, self.offsets))
+
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        known = {f"{prefix}acts": torch.ones((), dtype=torch.bool), **state_dict}  # older states always acted
-        self._acts = bool(known[f"{prefix}acts"])
-        super()._load_from_state_dict(known, prefix, *args)
+        # Older states always acted, and did not ask whether there was a solve.
+        older = {f"{prefix}acts": torch.ones((), dtype=torch.bool), f"{prefix}known": torch.zeros_like(self.known)}
+        state = {**older, **state_dict}
+        self._acts, self._known = bool(state[f"{prefix}acts"]), bool(state[f"{prefix}known"])
+        super()._load_from_state_dict(state, prefix, *args)
 
     def collect(self, index: Tensor, features: Mapping[str, Tensor], labels: Tensor) -> None:
         """Remember a batch.   index: (B,).   features: (B, m) of every tap, the first tap first.   labels: (B,).
@@ -103,6 +117,8 @@ class WholeSet(nn.Module):
         ess_ratio, largest_weight: 1 for even weights.   dependence_before, dependence_after: with weights.
         context_explains: with offsets, the share of the label's entropy that their regression predicts.
         """
+        self.known.fill_(True)
+        self._known = True
         if not self._acts:
             self._forget()
             return {"ess_ratio": 1.0, "largest_weight": 1.0}

@@ -71,6 +71,33 @@ def test_a_class_of_nico(write_files: WriteFiles) -> None:
     assert check_layout("nico-animal", root)[0] == found[:1]
 
 
+def test_differences_below_a_wrong_top_level_are_named_with_it(
+    write_files: WriteFiles, zip_folder: Callable[..., Path]
+) -> None:
+    paths = [path for path in nico_paths("Tiere", "Wheels") if "/cow/" not in path and "/boat/" not in path]
+    root = write_files(paths)
+    for place in (root, zip_folder(root)):
+        found = check_layout("nico", place)[0]
+        assert [line.partition(" NICO")[0].rpartition("NICO")[2].lstrip("/ ") for line in found] == [
+            "lacks the trees animal (or animals), vehicle (or vehicles)",
+            "Tiere holds what belongs into animal: rename it",
+            "Tiere lacks the classes cow (or cows)",
+            "Wheels holds what belongs into vehicle: rename it",
+            "Wheels lacks the classes boat (or boats)",
+        ]
+    found = check_layout("nico-animal", root)[0]
+    assert [line.endswith(("(or animals)", "rename it", "(or cows)")) for line in found] == [True] * 3
+
+
+def test_a_folder_that_may_be_several_is_not_given_a_name(write_files: WriteFiles) -> None:
+    kept = [p.replace("SUN09", "Sonne") for p in vlcs_paths()]
+    found = check_layout("vlcs", write_files(kept))[0]
+    assert [line.partition("VLCS ")[2] for line in found] == [
+        "lacks the domains sun (or SUN09)",
+        "contains the unknown domains Sonne: move or rename them",
+    ]
+
+
 def test_what_is_nowhere_is_said_with_what_is_there(write_files: WriteFiles) -> None:
     found = check_layout("vlcs", write_files(["a/b.jpg"]))[0]
     assert len(found) == 1

@@ -59,6 +59,19 @@ def test_ratios_and_balanced_test(ratio):
     assert len(manifest.part("validation")) == 30
 
 
+def test_halves_share_no_foreground_at_any_seed():
+    even, odd = (
+        {name for seed in (0, 1) for name in split_table(make_list(), "correlated", seed, half=half).rows["foreground"]}
+        for half in ("even", "odd")
+    )
+    assert even
+    assert odd
+    assert not even & odd
+    whole = split_table(make_list(), "correlated", 0)
+    assert "half" not in whole.parameters
+    assert split_table(make_list(), "correlated", 0, half="odd").parameters["half"] == "odd"
+
+
 def test_parts_share_no_foreground_and_no_background():
     for table in (make_list(), make_list(subsets=True)):
         for test in ("balanced", "crossed", "swapped"):

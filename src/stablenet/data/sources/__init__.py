@@ -1,12 +1,12 @@
 """One reader per data set, registered by name below.
 
 In reading order: `source` (what a reader declares, and how public files are downloaded), `layout` (how a copy
-differs from what is expected), `folder` (your own images: a tree of folders, or an image list), `pacs`, `vlcs` and
-`nico`, `mnist` (with BSDS500 and MNIST-M, which is made of both), `composed` (cut-outs over backgrounds: your own, and
-pets over places), and `embedded`, the bundled data.
+differs from what is expected), `folder` (trees of images), `own` (your own images, with `listing`, which reads image
+lists), `pacs`, `vlcs` and `nico`, `mnist` (with BSDS500 and MNIST-M, which is made of both), `composed` (cut-outs over
+backgrounds: your own, and pets over places), and `embedded`, the bundled data.
 """
 
-from stablenet.data.sources import composed, embedded, folder, mnist, nico, pacs, vlcs
+from stablenet.data.sources import composed, embedded, mnist, nico, own, pacs, vlcs
 from stablenet.data.sources.source import SOURCES, AnyImageList, Download, Source, read_source
 
 _EMBEDDED = Source(
@@ -31,8 +31,8 @@ for _source in (
     mnist.MNIST_M,
     composed.PETS_PLACES,
     _EMBEDDED,
-    folder.FOLDER,
-    folder.IMAGE_LIST,
+    own.FOLDER,
+    own.IMAGE_LIST,
     composed.COMPOSED,
 ):
     SOURCES.add(_source.name, _source)

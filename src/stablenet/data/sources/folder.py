@@ -1,7 +1,4 @@
-"""Users' own images: a tree domain/class/image in a folder or zip archive, or a CSV or Parquet image list.
-
-In order: what both share (finding images in folders and archives), the tree, the image list.
-"""
+"""Trees of images in folders and zip archives, seen alike: finding them, and matching the names of their folders."""
 
 from __future__ import annotations
 
@@ -10,16 +7,12 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeAlias
 
-import pandas as pd
-
-from stablenet.data.image_list import ImageList, check_member_name, make_image_table
-from stablenet.data.sources.source import Source
+from stablenet.data.image_list import check_member_name
 from stablenet.errors import UserError
 from stablenet.files import check_names, read_text
-from stablenet.frames import SUFFIXES, read_frame
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _DEPTH = 5  # levels below the given path at which a data set may begin
@@ -179,52 +172,6 @@ def _list_archive(archive: Path, prefix: str, members: Sequence[str]) -> Tree:
     return Tree(archive, prefix, tuple(files), tuple(sorted(folders)))
 
 
-LAYOUT = "domain/class/image"
-
-
-def read_folder(root: Path) -> ImageList:
-    """Read a tree; domains and classes are the folder names, sorted. A domain may lack a class."""
-    tree = find_tree(root, "folder", lambda _, names: bool(names), LAYOUT)
-    if not tree.images:
-        raise UserError(f"{root} contains no images: expected {LAYOUT}")
-    tree = _enter_single_folder(tree)
-    refuse_empty(_empty_classes(tree), root)
-    places = [file.split("/") for file in tree.images]
-    stray = ["/".join(parts) for parts in places if len(parts) != 3]
-    if stray:
-        raise UserError(f"{len(stray)} images in {root} are not at {LAYOUT}, such as {stray[0]}: move them")
-    domains = sorted_names("domain", (parts[0] for parts in places), root)
-    classes = sorted_names("class", (parts[1] for parts in places), root)
-    records: list[dict[str, object]] = [
-        {
-            "id": file,
-            "path": tree.prefix + file,
-            "label": classes.index(parts[1]),
-            "domain": domains.index(parts[0]),
-        }
-        for file, parts in zip(tree.images, places, strict=True)
-    ]
-    return make_image_table("folder", tree.root, classes, domains, records)
-
-
-def _enter_single_folder(tree: Tree) -> Tree:
-    """Enter the single top folder that archives often have, if domain/class/image begins below it."""
-    tops = {file.split("/")[0] for file in tree.images}
-    if len(tops) != 1 or any(file.count("/") != 3 for file in tree.images):
-        return tree
-    top = tops.pop() + "/"
-    files = tuple(file.removeprefix(top) for file in tree.files if file.startswith(top))
-    folders = tuple(folder.removeprefix(top) for folder in tree.folders if folder.startswith(top))
-    if tree.root.is_dir():
-        return Tree(tree.root / top, "", files, folders)
-    return Tree(tree.root, tree.prefix + top, files, folders)
-
-
-def _empty_classes(tree: Tree) -> list[str]:
-    full = {file.rpartition("/")[0] for file in tree.images}
-    return [folder for folder in tree.folders if folder.count("/") == 1 and folder not in full]
-
-
 def sorted_names(kind: str, names: Iterable[str], place: Path) -> list[str]:
     """Distinct names, sorted; names that differ only in case or separators are an error."""
     spellings: dict[str, set[str]] = defaultdict(set)
@@ -234,78 +181,3 @@ def sorted_names(kind: str, names: Iterable[str], place: Path) -> list[str]:
     if doubled:
         raise UserError(f"{place} spells the same {kind} differently: {' and '.join(doubled[0])}; use one spelling")
     return sorted(name for group in spellings.values() for name in group)
-
-
-FOLDER = Source(
-    name="folder",
-    title="Your own images, one folder per domain and class",
-    origin="yours",
-    licence="yours",
-    layouts=(LAYOUT, f"a zip archive of {LAYOUT}"),
-    read=read_folder,
-)
-
-
-COLUMNS = ("path", "label", "domain")
-
-
-def read_image_list(root: Path) -> ImageList:
-    """Read an image list. Paths are relative to its folder; names of labels and domains are text, sorted."""
-    rows = _read_rows(root)
-    _refuse_gaps(rows, root)
-    rows = rows[list(COLUMNS)].astype(str)
-    _refuse_bad_paths(rows["path"], root)
-    classes = _sort_names(rows["label"])
-    domains = _sort_names(rows["domain"])
-    records: list[dict[str, object]] = [
-        {"id": path, "path": path, "label": classes.index(label), "domain": domains.index(domain)}
-        for path, label, domain in rows.itertuples(index=False, name=None)
-    ]
-    return make_image_table("table", root.parent, classes, domains, records)
-
-
-def _read_rows(path: Path) -> pd.DataFrame:
-    if not path.is_file() or path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"{path} is not an image list: expected a .csv, .tsv or .parquet file")
-    rows = read_frame(path, as_text=True)
-    missing = [column for column in COLUMNS if column not in rows]
-    if missing:
-        raise UserError(f"{path} lacks the columns {missing}: it has {list(rows.columns)}")
-    return rows
-
-
-def _refuse_gaps(rows: pd.DataFrame, place: Path) -> None:
-    empty = rows[list(COLUMNS)].isna() | (rows[list(COLUMNS)].astype(str) == "")
-    gaps = rows.index[empty.any(axis=1)]
-    if rows.empty:
-        raise UserError(f"{place} has no rows: expected one per image, with {', '.join(COLUMNS)}")
-    if len(gaps):
-        first = f"first in row {gaps[0] + 1}"
-        raise UserError(f"{place}: {len(gaps)} of {len(rows)} rows lack a path, label or domain, {first}")
-
-
-def _refuse_bad_paths(paths: pd.Series[str], place: Path) -> None:
-    """Reject paths outside the folder, which would make ids differ between machines, and missing files."""
-    outside = [p for p in paths if PurePosixPath(p).is_absolute() or ".." in PurePosixPath(p).parts]
-    if outside:
-        raise UserError(f"{place} lists {outside[0]!r}: paths must be relative to the list's folder and below it")
-    missing = [path for path in paths if not (place.parent / path).is_file()]
-    if missing:
-        shown = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" if len(missing) > 20 else "")
-        raise UserError(f"{len(missing)} files listed in {place} do not exist: {shown}")
-
-
-def _sort_names(values: pd.Series[str]) -> list[str]:
-    """Distinct names, sorted, whole numbers by their value."""
-    names = {str(value) for value in values}
-    return sorted(names, key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
-
-
-IMAGE_LIST = Source(
-    name="table",
-    title="Your own images, listed in a CSV or Parquet table",
-    origin="yours",
-    licence="yours",
-    layouts=("a .csv, .tsv or .parquet file with the columns path, label, domain",),
-    read=read_image_list,
-)

@@ -5,7 +5,7 @@ Readers stop at the first difference, in the words of what they read. Here nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,8 +44,30 @@ def find_differences(name: str, root: Path, top: Level, expected: str, least: in
     try:
         tree = find_tree(root, name, lambda _, names: len(top.names.keys() & names) >= least, expected)
     except UserError as error:
-        return (*told, str(error))
+        resembling = _find_resembling(name, root, top, expected)
+        if resembling is None:
+            return (*told, str(error))
+        tree = resembling
     return (*told, *_compare(tree, "", top))
+
+
+def _find_resembling(name: str, root: Path, top: Level, expected: str) -> Tree | None:
+    """Where the top level lies under other names: above a folder that holds what belongs into one of its folders."""
+
+    def holds(_: str, names: set[str]) -> bool:
+        return any(_resembles(top.below(own, sorted(names)), names) for own in top.spellings)
+
+    try:
+        inner = find_tree(root, name, holds, expected)
+        held = fold(Path(inner.prefix).name or inner.root.name)
+        return find_tree(root, name, lambda _, names: held in names, expected)
+    except UserError:
+        return None
+
+
+def _resembles(level: Level | None, names: Iterable[str]) -> bool:
+    """Whether at least half of a level's folders are there."""
+    return level is not None and 2 * len(level.names.keys() & {fold(name) for name in names}) >= len(level.spellings)
 
 
 def _compare(tree: Tree, folder: str, level: Level) -> Iterator[str]:
@@ -62,18 +84,39 @@ def _compare(tree: Tree, folder: str, level: Level) -> Iterator[str]:
     if missing:
         spelled = {own: f"{own} (or {', '.join(level.spellings[own])})" for own in missing if level.spellings[own]}
         yield f"{place} lacks the {level.kind} {', '.join(spelled.get(own, own) for own in missing)}"
+    renamed = {name: own for own in missing for name in unknown if _belongs(tree, folder, name, own, level)}
+    for name, own in renamed.items():
+        yield f"{place}/{name} holds what belongs into {own}: rename it"
+        yield from _compare_below(tree, folder, own, name, level)
+    unknown = [name for name in unknown if name not in renamed]
     if unknown and not level.others_allowed:
         yield f"{place} contains the unknown {level.kind} {some(unknown)}: move or rename them"
     for own, spellings in found.items():
         if len(spellings) > 1:
             yield f"{place} contains {own} under several names, {', '.join(spellings)}: keep one of them"
             continue
-        path = f"{folder}/{spellings[0]}" if folder else spellings[0]
-        below = level.below(own, list_folders(tree, path))
-        if below is not None:
-            yield from _compare(tree, path, below)
-        elif not any(file.startswith(f"{path}/") for file in tree.images):
-            yield f"{place}/{spellings[0]} contains no images"
+        yield from _compare_below(tree, folder, own, spellings[0], level)
+
+
+def _compare_below(tree: Tree, folder: str, own: str, name: str, level: Level) -> Iterator[str]:
+    """Differences below the folder `name`, which is or should be the level's `own`."""
+    path = _join(folder, name)
+    below = level.below(own, list_folders(tree, path))
+    if below is not None:
+        yield from _compare(tree, path, below)
+    elif not any(file.startswith(f"{path}/") for file in tree.images):
+        yield f"{tree.root / tree.prefix / path} contains no images"
+
+
+def _belongs(tree: Tree, folder: str, name: str, own: str, level: Level) -> bool:
+    """Whether a folder with an unknown name holds what belongs into the level's `own`, and into no other."""
+    there = list_folders(tree, _join(folder, name))
+    fitting = [each for each in level.spellings if _resembles(level.below(each, there), there)]
+    return fitting == [own]
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
 
 
 def list_folders(tree: Tree, folder: str) -> list[str]:

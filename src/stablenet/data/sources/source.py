@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from stablenet.data.columns import Columns
 from stablenet.data.cutouts import CutoutList
 from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.errors import UserError
@@ -18,6 +19,7 @@ from stablenet.files import hash_file
 from stablenet.registry import Registry
 
 AnyImageList: TypeAlias = ImageList | ComposedList | CutoutList
+ReadOwn: TypeAlias = Callable[[Path | None, Columns, Path | None], ImageList]  # root, columns, an image list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,7 @@ class Source:
     layouts: the accepted folder trees, one line each.
     by_hand: what to download manually if there is no download, or no network.
     differences: compares a folder or archive with the layouts, one sentence per difference; see `layout`.
+    read_own: for users' own data, which also have columns to be named, and a list that may lie apart from its images.
     """
 
     name: str
@@ -50,14 +53,25 @@ class Source:
     by_hand: str = ""
     needs_root: bool = True
     differences: Callable[[Path], tuple[str, ...]] | None = None
+    read_own: ReadOwn | None = None
 
 
 SOURCES: Registry[Source] = Registry("data source")
 
 
-def read_source(name: str, root: Path | None) -> AnyImageList:
-    """Read the image list of a source from the folder or archive at root, if it needs one."""
+def read_source(
+    name: str, root: Path | None, columns: Columns | None = None, listing: Path | None = None
+) -> AnyImageList:
+    """Read the image list of a source from the folder or archive at root, if it needs one.
+
+    Of users' own data also: columns: what those of an image list are called.   listing: the image list, whose paths
+    begin at root or in its own folder; without one, root is the list of the source `table`.
+    """
     source = SOURCES[name]
+    if source.read_own is not None:
+        return source.read_own(root, columns or Columns(), listing)
+    if listing is not None or columns not in (None, Columns()):
+        raise UserError(f"the data source {name} is no image list of yours: leave list and columns out")
     if not source.needs_root:
         return source.read(Path())
     if root is None:

@@ -1,8 +1,8 @@
 """How a data set is divided into training, validation and test: pure functions from an image list and a seed.
 
 The ways to split are registered by name below; each returns a manifest. In reading order: `counting` (class counts, and
-rows taken by them), `classic` (leave one domain out), `unbalanced`, `flexible`, `adversarial` and
-`correlated` (cut-outs whose contexts are correlated with their class).
+rows taken by them), `given` (the images come with a split), `held_out` (a random share), `classic` (leave one domain
+out), `unbalanced`, `flexible`, `adversarial` and `correlated` (cut-outs with contexts correlated with their class).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from stablenet.data.splits.adversarial import AdversarialSettings, split_adversa
 from stablenet.data.splits.classic import ClassicSettings, split_classic
 from stablenet.data.splits.correlated import CorrelatedSettings, split_correlated
 from stablenet.data.splits.flexible import FlexibleSettings, UnbalancedFlexibleSettings, split_flexible
+from stablenet.data.splits.given import GIVEN, GivenSettings, split_given
+from stablenet.data.splits.held_out import HELD_OUT, HeldOutSettings, split_held_out
 from stablenet.data.splits.unbalanced import UnbalancedSettings, split_unbalanced
 from stablenet.errors import UserError
 from stablenet.old_names import OLD_SPLIT, SPLIT, old_keyword
@@ -37,6 +39,8 @@ class Split:
 
 
 SPLITS: Registry[Split] = Registry("split")
+SPLITS.add(GIVEN, Split(GivenSettings, split_given, ImageList, "the split that your images come with"))
+SPLITS.add(HELD_OUT, Split(HeldOutSettings, split_held_out, ImageList, "a share of every class, at random"))
 SPLITS.add("classic", Split(ClassicSettings, split_classic, ImageList, "leave one domain out"))
 SPLITS.add("unbalanced", Split(UnbalancedSettings, split_unbalanced, ImageList, "one source domain dominates"))
 SPLITS.add(
@@ -62,6 +66,17 @@ _KINDS: dict[type[AnyImageList], str] = {
 }
 
 
+def choose_split(table: AnyImageList, parameters: Mapping[str, Any]) -> str:
+    """The split where none is named: for images the given one; else `classic` with a target, `held-out` without."""
+    if isinstance(table, ComposedList):
+        return "adversarial"
+    if isinstance(table, CutoutList):
+        return "correlated"
+    if "target" in parameters:
+        return "classic"
+    return GIVEN if table.given_parts else HELD_OUT
+
+
 def read_parameters(split: str, parameters: Mapping[str, Any], where: str = "") -> Any:
     """A split's own settings dataclass from plain values.   where: their dotted name, for messages."""
     kind = SPLITS[split].parameters
@@ -75,18 +90,34 @@ def read_parameters(split: str, parameters: Mapping[str, Any], where: str = "") 
 
 @old_keyword(OLD_SPLIT, SPLIT)
 def split_table(table: AnyImageList, split: str, seed: int = 0, **parameters: Any) -> Manifest:
-    """Split a table by a split's name; unknown parameters, wrong values and unfitting tables are named."""
+    """Split a table by a split's name, "" for the fitting one; unknown parameters, wrong values and unfitting tables
+    are named.
+    """
     return apply_split(table, split, convert(seed, int, "seed"), parameters)
 
 
 def apply_split(table: AnyImageList, split: str, seed: int, parameters: Mapping[str, Any], where: str = "") -> Manifest:
     """`split_table` for parameters that have a dotted name in a config."""
+    split = split or choose_split(table, parameters)
     chosen = SPLITS[split]
     if not isinstance(table, chosen.table):
         raise UserError(f"the split {split} needs {_KINDS[chosen.table]}; {table.name} has {_KINDS[type(table)]}")
+    _refuse_given(table, split)
     if any(field.name not in parameters and _needs_value(field) for field in fields(chosen.parameters)):
-        raise UserError(f"the split {split} needs a target: one of {', '.join(table.domains)}")
-    return chosen.split(table, read_parameters(split, parameters, where), seed)
+        raise UserError(f"the split {split} needs a target: one of {', '.join(table.domains)}; {HELD_OUT} needs none")
+    manifest = chosen.split(table, read_parameters(split, parameters, where), seed)
+    if manifest.part("train").empty:
+        raise UserError(f"the split {split} leaves no image of {table.name} to train on: choose other parameters")
+    return manifest
+
+
+def _refuse_given(table: AnyImageList, split: str) -> None:
+    """A split that comes with the images is not silently ignored: its test images would be trained on."""
+    if isinstance(table, ImageList) and table.given_parts and split != GIVEN:
+        raise UserError(
+            f"{table.known_as} comes with a split ({table.describe_parts()}), which {split} would ignore: "
+            f"use the split {GIVEN}, or read the images without theirs (--column part=none, data.columns.part='none')"
+        )
 
 
 def _needs_value(field: Field[Any]) -> bool:
@@ -99,10 +130,13 @@ __all__ = [
     "ClassicSettings",
     "CorrelatedSettings",
     "FlexibleSettings",
+    "GivenSettings",
+    "HeldOutSettings",
     "Split",
     "UnbalancedFlexibleSettings",
     "UnbalancedSettings",
     "apply_split",
+    "choose_split",
     "read_parameters",
     "split_table",
 ]

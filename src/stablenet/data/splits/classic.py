@@ -9,7 +9,7 @@ import pandas as pd
 from stablenet.data.image_list import ImageList
 from stablenet.data.manifest import JSON, Manifest
 from stablenet.data.splits import counting
-from stablenet.data.splits.counting import SplitRows, build_manifest, find_domain
+from stablenet.data.splits.counting import SplitRows, build_manifest, find_domain, need_domains
 from stablenet.values import ShareBelowOne, check_fields
 
 
@@ -28,6 +28,7 @@ class ClassicSettings:
 
 
 def split_classic(table: ImageList, settings: ClassicSettings, seed: int) -> Manifest:
+    need_domains(table, "classic")
     target = find_domain(table, settings.target)
     is_target = table.rows["domain"] == target
     source, test = table.rows[~is_target], table.rows[is_target]

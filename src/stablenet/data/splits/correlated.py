@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -28,6 +28,8 @@ class CorrelatedSettings:
         are spread evenly over the other contexts.
     classes: what is classified, one of the source's levels (pets: species, breed); "" for the first.
     only: names of classes or kinds to use; none for all.
+    half: of the foregrounds, by a hash of their names: even or odd, whatever the seed, to keep beds apart;
+        "" for all.
     contexts: names of contexts, several joined as one by "+" (buildings+street); none for all.
     own: class to its own context; the others take the contexts in turn: the first class the first, and so on.
     train_size: training and validation images together, in the proportions of the classes.
@@ -44,6 +46,7 @@ class CorrelatedSettings:
     ratio: OpenShare | Literal["random"] = 0.95
     classes: str = ""
     only: tuple[str, ...] = ()
+    half: Literal["", "even", "odd"] = ""
     contexts: tuple[str, ...] = ()
     own: dict[str, str] = field(default_factory=dict)
     train_size: Count | None = None
@@ -79,7 +82,8 @@ def split_correlated(table: CutoutList, settings: CorrelatedSettings, seed: int)
             "two of each with only, contexts or the level classes"
         )
     own = assign_own(chosen.classes, chosen.domains, settings.own)
-    pool, held = _divide(chosen.foregrounds, settings.test_share, seed, "foregrounds")
+    foregrounds = _keep_half(chosen.foregrounds, settings.half)
+    pool, held = _divide(foregrounds, settings.test_share, seed, "foregrounds")
     below = _divide(chosen.backgrounds, settings.test_share, seed, "backgrounds")
     drawn = _draw_training(pool, chosen, settings, seed)
     if settings.ratio == RANDOM:
@@ -111,6 +115,14 @@ def next_own(own: Sequence[int]) -> list[int]:
         ahead = (own[(k + step) % len(own)] for step in range(1, len(own)))
         following.append(next(other for other in ahead if other != context))
     return following
+
+
+def _keep_half(images: ImageList, half: str) -> ImageList:
+    """The images whose name has an even or odd hash; all of them for ""."""
+    if not half:
+        return images
+    odd = draw_places(images.rows["id"], 0, "half")[:, 0] % 2 == 1
+    return replace(images, rows=images.rows[odd == (half == "odd")])
 
 
 def _divide(images: ImageList, share: float, seed: int, purpose: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -251,6 +263,8 @@ def _describe(
         "smallest": settings.smallest,
         "largest": settings.largest,
     }
+    if settings.half:
+        parameters["half"] = settings.half
     if settings.ratio != RANDOM:
         parameters["dominant"] = dict(zip(chosen.classes, names, strict=True))
     if settings.test == "swapped":

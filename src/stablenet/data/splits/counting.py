@@ -249,12 +249,14 @@ def take(rows: pd.DataFrame, counts: Mapping[tuple[int, int], int], seed: int, *
     return rows[rows.groupby(["domain", "label"]).cumcount().to_numpy() < wanted]
 
 
-def hold_out(rows: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(training, validation): the share is held out of every (domain, label) alike, and exact in total."""
+def hold_out(
+    rows: pd.DataFrame, share: float, seed: int, purpose: str = "validation"
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(kept, held out): the share is held out of every (domain, label) alike, and exact in total."""
     sizes = rows.groupby(["domain", "label"], sort=True).size()
     held = allot(round_share(len(rows), share), sizes.tolist())
     counts = dict(zip(sizes.index.tolist(), held, strict=True))
-    held_out = rows["id"].isin(take(rows, counts, seed, "validation")["id"])
+    held_out = rows["id"].isin(take(rows, counts, seed, purpose)["id"])
     return rows[~held_out], rows[held_out]
 
 
@@ -281,6 +283,15 @@ def find_domain(table: ImageList | ComposedList, name: str) -> int:
     if name not in table.domains:
         raise UserError(unknown_name(f"domain of {table.name}", name, table.domains))
     return table.domains.index(name)
+
+
+def need_domains(table: ImageList, split: str) -> None:
+    """A domain can be left out, or dominate, only where there is another one."""
+    if not table.contexts:
+        raise UserError(
+            f"{table.known_as} has only one domain, {table.domains[0]}: {split} would leave no image to "
+            "train on; the split held-out needs no domains"
+        )
 
 
 def check_share(name: str, share: float | None) -> None:

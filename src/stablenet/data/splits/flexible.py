@@ -20,6 +20,7 @@ from stablenet.data.splits.counting import (
     minor_count,
     minor_shares,
     name_shortfalls,
+    need_domains,
     parse_ratio,
     refuse_nothing,
     take,
@@ -73,6 +74,7 @@ class ClassPlan:
 
 
 def split_flexible(table: ImageList, settings: FlexibleSettings, seed: int) -> Manifest:
+    need_domains(table, "flexible")
     in_pool = training_pool(table, seed)
     pool = table.rows[in_pool]
     listed = None

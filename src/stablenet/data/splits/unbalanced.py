@@ -21,6 +21,7 @@ from stablenet.data.splits.counting import (
     floor_share,
     minor_count,
     minor_shares,
+    need_domains,
     parse_ratio,
     refuse_nothing,
     take,
@@ -57,6 +58,7 @@ class UnbalancedSettings:
 
 
 def split_unbalanced(table: ImageList, settings: UnbalancedSettings, seed: int) -> Manifest:
+    need_domains(table, "unbalanced")
     target = find_domain(table, settings.target)
     dominant = _choose_dominant(table, settings, seed)
     listed = counting.find_unbalanced(table.name, settings.ratio, settings.target) if settings.published else None
