@@ -101,7 +101,7 @@ def test_batches_do_not_show():
 
 
 def test_normalization_is_undone_where_only_the_first_batch_is_known():
-    images, y, _ = draw()
+    images = draw()[0]
     images[0, :, 0, :2] = torch.tensor([0.0, 1.0])  # black and full in the first batch
     images = images.clamp(0, 1)
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])

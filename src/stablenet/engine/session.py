@@ -36,7 +36,6 @@ from stablenet.errors import UserError
 from stablenet.models import Network, build_network
 from stablenet.values import NonNegative, check_fields
 
-
 PIXELS_AT_ONCE = 256
 
 

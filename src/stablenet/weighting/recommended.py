@@ -129,7 +129,9 @@ def decide(evidence: Evidence) -> Decision:
 
 def judge_surroundings(evidence: Evidence) -> tuple[bool, str]:
     """Whether the surroundings predict the label, and a clause that says why. For images."""
-    assert evidence.border is not None and evidence.quotient is not None and evidence.least is not None
+    assert evidence.border is not None
+    assert evidence.quotient is not None
+    assert evidence.least is not None
     if evidence.border < LEAST_BORDER:
         return False, "the surroundings predict too little to act on"
     if evidence.least >= SURROUNDINGS:
