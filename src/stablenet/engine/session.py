@@ -36,8 +36,6 @@ from stablenet.errors import UserError
 from stablenet.models import Network, build_network
 from stablenet.values import NonNegative, check_fields
 
-PIXELS_AT_ONCE = 256
-
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
@@ -125,7 +123,7 @@ class UnaugmentedSet(TrainingSet):
     def pixels(self) -> Iterator[Batch]:
         samples, device = self._loader.samples, self._loader.device
         own = torch.arange(self._fabric.global_rank, len(samples), self._fabric.world_size)
-        for index in own.split(PIXELS_AT_ONCE):
+        for index in own.split(self._config.train.batch_size):
             x = samples.pixels.read(samples.row[index])
             columns = (x, samples.y[index], samples.domain[index], index)
             yield Batch(*(column.to(device) for column in columns))
