@@ -10,13 +10,16 @@ import torch
 from torch import nn
 
 from stablenet.data.sources import SOURCES
+from stablenet.diagnose.images import ImageChoices, Observed, diagnose_images
+from stablenet.diagnose.subject import extract_features, open_run
 from stablenet.engine.monitor import Watcher
 from stablenet.errors import UserError
 from stablenet.models.network import Backbone, Network
 from stablenet.values import SettingError
+from stablenet.weighting.border import extract_bank
 from tests.engine.tiny import make_table, tiny_config, tiny_run
 
-SOURCE = "data.source=centred"
+SOURCE, AUTO = "data.source=centred", "method.parameters.act=auto"
 RANDOM, TIED = (SOURCE, "data.parameters.ratio=random"), (SOURCE, "data.parameters.ratio=0.9")
 
 
@@ -58,11 +61,12 @@ def test_without_a_tie_it_is_plain_training_to_the_bit(tmp_path, collect):
     heard = Listener()
     more = () if collect == "pass" else ("method.parameters.collect=epoch", "method.parameters.every=1")
     plain = tiny_run(tmp_path / "erm", "erm", *RANDOM)
-    ours = tiny_run(tmp_path / "ours", "stablenet", *RANDOM, *more, watcher=heard)
+    ours = tiny_run(tmp_path / "ours", "stablenet", *RANDOM, *more, AUTO, watcher=heard)
     [solve] = heard.solves
     assert solve["acts"] == 0
-    assert "contexts predict" in solve["decision"]
-    assert 0 <= solve["contexts_predicts"] < 0.1
+    assert "border" in solve["decision"]
+    assert solve["border_over_middle_at_least"] < solve["border_over_middle"]
+    assert "contexts_predict" not in solve
     for name, value in parameters(plain).items():
         assert torch.equal(parameters(ours)[name], value), name
     for one, other in zip(epochs(plain), epochs(ours), strict=True):
@@ -73,15 +77,40 @@ def test_without_a_tie_it_is_plain_training_to_the_bit(tmp_path, collect):
 
 
 def test_with_a_tie_it_acts_and_says_so(tmp_path):
-    run = tiny_run(tmp_path, "stablenet", *TIED)
+    run = tiny_run(tmp_path, "stablenet", *TIED, AUTO)
     [solve] = solves(run)
     assert solve["acts"] == 1
-    assert solve["contexts_predicts"] > 0.1
+    assert solve["border_predicts"] > 0.1
     assert not bool((run.weights()["weight"] == 1).all())
 
 
+@pytest.mark.parametrize(("ratio", "acts"), [(RANDOM, 0), (TIED, 1)])
+def test_domains_decide_where_they_are_asked(tmp_path, ratio, acts):
+    run = tiny_run(tmp_path, "stablenet", *ratio, "method.parameters.act=domains", "train.epochs=1")
+    [solve] = solves(run)
+    assert solve["acts"] == acts
+    assert "named contexts" in solve["decision"]
+    assert (solve["contexts_predict"] >= 0.1) == acts
+
+
+@pytest.mark.parametrize("ratio", [RANDOM, TIED])
+def test_the_diagnosis_decides_as_training_does(tmp_path, ratio):
+    """Whatever the size of the network's images and their normalization."""
+    small = ("data.image_size=20", "model.parameters.image_size=20", "data.mean=[0.5,0.5,0.5]", "train.epochs=1")
+    run = tiny_run(tmp_path, "stablenet", *ratio, *small, AUTO)
+    [solve] = solves(run)
+    subject = open_run(run, None)
+    extract = Observed(extract_bank)
+    extract_features(subject, extract, subject.side)
+    figures = extract.decide(torch.from_numpy(subject.y)).figures
+    assert figures == {name: solve[name] for name in figures}
+    assert len(figures) == 6
+    found = diagnose_images(subject, ImageChoices())
+    assert any(solve["decision"] in reason for reason in found.verdict.reasons)
+
+
 def test_always_does_not_ask(tmp_path):
-    run = tiny_run(tmp_path, "stablenet", *RANDOM, "method.parameters.act=always")
+    run = tiny_run(tmp_path, "stablenet", *RANDOM, "method.parameters.act=always", "train.epochs=1")
     [solve] = solves(run)
     assert "decision" not in solve
 
@@ -93,10 +122,10 @@ class StopAt(Watcher):
 
 
 def test_a_resumed_run_keeps_its_decision(tmp_path):
-    whole = tiny_run(tmp_path / "whole", "stablenet", *RANDOM)
+    whole = tiny_run(tmp_path / "whole", "stablenet", *RANDOM, AUTO)
     with pytest.raises(RuntimeError, match="switched off"):
-        tiny_run(tmp_path / "parts", "stablenet", *RANDOM, watcher=StopAt(), checkpoint_minutes=0)
-    again = tiny_run(tmp_path / "parts", "stablenet", *RANDOM, resume=True)
+        tiny_run(tmp_path / "parts", "stablenet", *RANDOM, AUTO, watcher=StopAt(), checkpoint_minutes=0)
+    again = tiny_run(tmp_path / "parts", "stablenet", *RANDOM, AUTO, resume=True)
     assert again.records == whole.records
     for name, value in parameters(whole).items():
         assert torch.equal(parameters(again)[name], value), name

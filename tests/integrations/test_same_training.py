@@ -55,7 +55,9 @@ def test_the_losses_of_every_sample_are_the_same_in_every_epoch(tmp_path, monkey
     images = run.transform(held.pixels.read(held.row), torch.zeros(len(held)))
     samples = TensorDataset(images, held.y)
     options = {"num_classes": CLASSES, "epochs": config.epochs, "pretrained": pretrained, "seed": run.config.seed}
-    criterion = DatasetCriterion(network, ["body.stage1", "body.stage2"], samples, batch_size=8, **options)
+    criterion = DatasetCriterion(
+        network, ["body.stage1", "body.stage2"], samples, act="always", batch_size=8, **options
+    )
     optimizer = make_optimizer(algorithm, config, torch.device("cpu"))
     each, strengths, network = len(steps) // config.epochs, set(), network.train()
     for number, (index, expected) in enumerate(steps):

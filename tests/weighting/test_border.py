@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from stablenet.weighting.border import draw_maps, extract_bank, mask_border, pool_border
+from stablenet.data.decode import decode
+from stablenet.weighting.border import (
+    SIDE,
+    describe_pixels,
+    draw_maps,
+    extract_bank,
+    mask_border,
+    mask_middle,
+    pool_border,
+    shrink,
+)
 
 
 def test_border_is_the_outer_eighth():
     mask = mask_border(16, 8)
     assert int((~mask).sum()) == 12 * 6
     assert not mask[2:14, 1:7].any()
+
+
+def test_the_middle_is_the_inner_half_of_each_side():
+    mask = mask_middle(16, 8)
+    assert int(mask.sum()) == 8 * 4
+    assert mask[4:12, 2:6].all()
+
+
+def test_features_of_the_middle_see_nothing_else():
+    pixels = torch.randint(0, 256, (4, 32, 32, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    changed = pixels.clone()
+    changed[:, :4] = changed[:, -4:] = 0
+    torch.testing.assert_close(describe_pixels(pixels).middle, describe_pixels(changed).middle)
+
+
+def test_large_images_are_resized_as_stored_ones_are():
+    generator = np.random.default_rng(0)
+    small = generator.integers(0, 256, (12, 15, 3), dtype=np.uint8)
+    pixels = np.asarray(Image.fromarray(small).resize((150, 120)))
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    expected = torch.from_numpy(decode(file.getvalue(), (SIDE, SIDE)).copy()).permute(2, 0, 1).float() / 255
+    found = shrink(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 255)
+    torch.testing.assert_close(found[0], expected, atol=1.5 / 255, rtol=0)
+    assert shrink(torch.rand(2, 3, 20, 100)).shape == (2, 3, 20, SIDE)
 
 
 def test_border_features_do_not_see_the_middle():

@@ -81,6 +81,12 @@ class TrainingSet(Protocol):
     def batches(self) -> Iterator[Batch]:
         """Every sample once, without augmentation; of several processes each gets its share."""
 
+    def pixels(self) -> Iterator[Batch]:
+        """As `batches`, but x holds the pixels as they are stored, (b, H, W, 3) uint8, and index places in the set.
+
+        These differ from row numbers where images could not be read.
+        """
+
     def read_taps(
         self,
         network: Network,

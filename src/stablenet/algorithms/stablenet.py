@@ -34,6 +34,7 @@ from stablenet.weighting import (
     WholeSet,
     recommended,
 )
+from stablenet.weighting.border import describe_pixels
 from stablenet.weighting.budget import MemorySize
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.evidence import EvidenceSums
@@ -63,8 +64,10 @@ class WholeSetSettings(StableNetSettings):
         that the network answers against the context (`context_use`; not with validation="plain").
     components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
         None takes 0, for `recommended` what `recommend` chooses.
-    act: "auto" decides from the training data whether context and label are tied (`recommended.decide`), and where they
-        are not trains plainly, to the bit; "always" does not ask. None takes auto for `recommended`, else always.
+    act: "auto" decides from pixels and labels of the training part whether context and label are tied
+        (`recommended.decide`), and where they are not trains plainly, to the bit; "domains" decides by the domains of
+        the training part instead, where it has several; "always" does not ask. None takes auto for `recommended`, else
+        always.
     validation: epochs are ranked by source validation under weights that are solved for the validation samples as for
         training, because plain accuracy there prefers a network that uses the context; "plain" ranks by that
         nevertheless. Plain figures are recorded in both cases. Where the two clearly differ (`context_use`), the
@@ -81,7 +84,7 @@ class WholeSetSettings(StableNetSettings):
     ramp: Share = recommended.RAMP
     offset: NonNegative | None = None
     components: Whole | None = None
-    act: Literal["auto", "always"] | None = None
+    act: Literal["auto", "domains", "always"] | None = None
     validation: Literal["weighted", "plain"] = "weighted"
     memory: MemorySize | None = None
     features: str = "device"
@@ -98,7 +101,7 @@ class WholeSetSettings(StableNetSettings):
     @property
     def decides(self) -> bool:
         """Whether the training data are asked first."""
-        return (self.act or ("auto" if self.preset == recommended.NAME else "always")) == "auto"
+        return (self.act or ("auto" if self.preset == recommended.NAME else "always")) != "always"
 
     def plan(self, pretrained: bool) -> WholeSetPlan:
         """What the training does with the whole set: the preset's choices where nothing was said."""
@@ -158,7 +161,8 @@ class WholeTrainingSet(Strategy):
             place=settings.features,
         )
         self._num_classes = context.num_classes
-        self._num_contexts = context.num_domains if len(context.training_domains) > 1 else 0
+        named = settings.act == "domains" and len(context.training_domains) > 1
+        self._num_contexts = context.num_domains if named else 0
         weighs = settings.validation == "weighted" and context.num_validation > 0
         self.judging: DatasetWeighting | None = None
         if weighs:
@@ -192,10 +196,10 @@ class WholeTrainingSet(Strategy):
         return {**self.whole_set.solve()} if due and not self.whole_set.lost else {}
 
     def _decide(self, training_set: TrainingSet) -> Mapping[str, float | str]:
-        """One look at all images, without the network."""
+        """One look at the pixels of all images, without the network."""
         sums = EvidenceSums(self._num_classes, self._num_contexts, shared=True)
-        for batch in training_set.batches():
-            sums.add(batch.y, batch.x, batch.domain)
+        for batch in training_set.pixels():
+            sums.add(batch.y, batch.index, describe_pixels(batch.x), batch.domain)
         decision = recommended.decide(sums.weigh())
         self.whole_set.settle(decision)
         return decision.figures

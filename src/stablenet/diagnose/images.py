@@ -27,7 +27,7 @@ from stablenet.diagnose.subject import Collected, Extract, Subject, choose_image
 from stablenet.diagnose.verdict import HAND_MADE, NETWORK, Bars, Diagnosis, judge_images
 from stablenet.errors import UserError
 from stablenet.weighting import border, recommended
-from stablenet.weighting.border import UnitRange
+from stablenet.weighting.border import Described
 from stablenet.weighting.evidence import EvidenceSums
 from stablenet.weighting.recommended import Decision
 
@@ -66,20 +66,19 @@ class Observed:
     """Features of images, and beside them those that the decision of `recommended` rests on, in the same order."""
 
     def __init__(self, extract: Extract) -> None:
-        self._extract, self._unit = extract, UnitRange()
-        self._parts: list[tuple[Tensor, Tensor]] = []
+        self._extract = extract
+        self._parts: list[Described] = []
 
     def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        found = self._extract(pixels)
-        hand_made = self._extract is border.extract_bank
-        self._parts.append(found if hand_made else border.describe_images(self._unit(pixels.permute(0, 3, 1, 2))))
-        return found
+        seen = border.describe_pixels(pixels)
+        self._parts.append(seen)
+        return seen[:2] if self._extract is border.extract_bank else self._extract(pixels)
 
-    def decide(self, y: Tensor, context: Tensor | None) -> Decision:
-        """y, context: (n,) of all images that were read, from 0 on."""
-        sums = EvidenceSums(int(y.max()) + 1, 0 if context is None else int(context.max()) + 1)
-        sums.add_features(y, *(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
-        sums.add(y, contexts=context)
+    def decide(self, y: Tensor) -> Decision:
+        """What training decides with act="auto".   y: (n,) of all images that were read, from 0 on."""
+        sums = EvidenceSums(int(y.max()) + 1)
+        described = Described(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+        sums.add(y, torch.arange(len(y)), described)
         return recommended.decide(sums.weigh())
 
 
@@ -90,7 +89,7 @@ def _judge(
     codes = torch.from_numpy(subject.y)
     y = codes.unique(return_inverse=True)[1]
     whole, outer = (measure_explained(z, one_hot(codes)) for z in (found.whole, found.border))
-    decision = seen.decide(y, None if subject.context is None else torch.from_numpy(subject.context))
+    decision = seen.decide(y)
     trades, weights, origin = _weigh(found, y, choices)
     if report is not None:
         report("weights", 1, 1)
@@ -134,7 +133,7 @@ def _choose_features(choices: ImageChoices, own_side: int | None) -> tuple[Extra
     if choices.backbone:
         stages = ShallowStages(choices.backbone, choices.pretrained, choices.root)
         return stages, NETWORK_SIDE, stages.description
-    return border.extract_bank, min(own_side or border.SIDE, border.SIDE), border.DESCRIPTION
+    return border.extract_bank, own_side or border.SIDE, border.DESCRIPTION
 
 
 def _bind(report: Report | None, what: str) -> Callable[[int, int], None] | None:

@@ -120,6 +120,14 @@ class UnaugmentedSet(TrainingSet):
         with self._fabric.autocast():
             yield from self._loader.epoch(0)
 
+    def pixels(self) -> Iterator[Batch]:
+        samples, device = self._loader.samples, self._loader.device
+        own = torch.arange(self._fabric.global_rank, len(samples), self._fabric.world_size)
+        for index in own.split(self._config.train.batch_size):
+            x = samples.pixels.read(samples.row[index])
+            columns = (x, samples.y[index], samples.domain[index], index)
+            yield Batch(*(column.to(device) for column in columns))
+
     def read_taps(self, network: Network, taps: Sequence[str], collect: Collect, reuse: bool = False) -> None:
         """As in `TrainingSet`; a long pass that others may want is kept on disk, and taken from there."""
 

@@ -22,6 +22,7 @@ from stablenet.errors import UserError
 from stablenet.integrations.criterion import classify
 from stablenet.models import FeatureTaps, read_features
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, WholeSet, distributed, recommended
+from stablenet.weighting.border import UnitRange, describe_images
 from stablenet.weighting.evidence import EvidenceSums
 
 
@@ -101,8 +102,8 @@ class DatasetCriterion(nn.Module):
         over the first sixth of the epochs, and half the offsets of the first tap.
     act: "auto" looks first whether context and label are tied (`recommended.decide`); where they are not, the criterion
         is the plain cross-entropy, to the bit. "always" does not look.
-    contexts: (N,) what is known of every sample's context (site, season, domain), classes from 0 on; None for nothing.
-        They are read for that decision alone.
+    contexts: (N,) what is known of every sample's context (site, season, domain), classes from 0 on. Where some are
+        given, they decide that alone, as `act="domains"` does in `stablenet train`; None lets the images decide.
     decision: what was decided, why, and on which evidence; None with act="always".
     diagnostics: what was found: `ess_ratio` and `largest_weight` of the weights at their full strength,
         `context_explains`, the share of the label's entropy that the offsets' regression predicts, and with weights
@@ -226,6 +227,7 @@ class DatasetCriterion(nn.Module):
         contexts: Tensor | None,
     ) -> None:
         device = next(model.parameters(), torch.empty(0)).device
+        unit = UnitRange(shared=distributed.processes() > 1)
 
         def extract(x: Tensor) -> dict[str, Tensor]:
             model(x)
@@ -234,7 +236,9 @@ class DatasetCriterion(nn.Module):
         def collect(batch: tuple[Tensor, Tensor, Tensor], features: Mapping[str, Tensor]) -> None:
             index, x, y = batch
             if sums is not None:
-                sums.add(y, x, None if contexts is None else contexts[index.cpu()].to(y.device))
+                known = None if contexts is None else contexts[index.cpu()].to(y.device)
+                images = x.ndim == 4 and x.is_floating_point()
+                sums.add(y, index, describe_images(unit(x)) if images else None, known)
             self.whole_set.collect(index, features, y.long())
 
         moved = ([part.to(device) for part in batch[:3]] for batch in loader)

@@ -1,19 +1,22 @@
-"""Hand-made features of an image and of its border: colours and textures, pooled; no network sees them.
+"""Hand-made features of an image, of its border and of its middle: colours and textures, pooled; no network sees them.
 
 What the border predicts of the label is predicted where the object mostly is not: see `stablenet.weighting.evidence`.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d, pad
+from torch.nn.functional import interpolate, pad
 
 from stablenet.errors import UserError
 from stablenet.weighting import distributed
 from stablenet.weighting.inputs import pool_maps
 
 BORDER = 8  # the border is one part in eight of the side, on each side
+MIDDLE = 4  # the middle leaves one part in four of the side, on each side
 SCALES = (1, 2, 4)  # pixels between the two ends of a contrast
 SIDE = 64  # statistics of colour and texture change little above this
 WIDTH = 36  # features of an image
@@ -23,19 +26,41 @@ DESCRIPTION = (
 )
 
 
+class Described(NamedTuple):
+    """Features (b, 36) of whole images, of their borders and of their middles."""
+
+    whole: Tensor
+    border: Tensor
+    middle: Tensor
+
+
 def extract_bank(pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """pixels: (b, s, s, 3) uint8.   Returns features of the whole image and of its border, (b, 36) each."""
+    """pixels: (b, h, w, 3) uint8.   Returns features of the whole image and of its border, (b, 36) each."""
+    found = describe_pixels(pixels)
+    return found.whole, found.border
+
+
+def describe_pixels(pixels: Tensor) -> Described:
+    """pixels: (b, h, w, 3) uint8, as they are stored."""
     return describe_images(pixels.permute(0, 3, 1, 2).float() / 255)
 
 
-def describe_images(images: Tensor) -> tuple[Tensor, Tensor]:
-    """images: (b, 3, h, w) in 0..1.   Returns features of the whole image and of its border, (b, 36) each."""
-    maps = draw_maps(images)
-    return pool_maps(maps), pool_border(maps)
+def describe_images(images: Tensor) -> Described:
+    """images: (b, 3, h, w) in 0..1, of any size."""
+    maps = draw_maps(shrink(images))
+    return Described(pool_maps(maps), pool_border(maps), pool_maps(maps[:, :, mask_middle(*maps.shape[2:])]))
+
+
+def shrink(images: Tensor) -> Tensor:
+    """Images (b, 3, h, w) with sides of at most `SIDE` pixels, as `stablenet.data.decode` resizes them."""
+    size = [min(side, SIDE) for side in images.shape[2:]]
+    if size == list(images.shape[2:]):
+        return images
+    return interpolate(images, size, mode="bilinear", antialias=True)
 
 
 class UnitRange:
-    """Images of any normalization to 0..1 and at most `SIDE` pixels, as `describe_images` reads them.
+    """Images of any normalization to 0..1, for loops that hand over nothing else.
 
     What was subtracted from a channel and what it was divided by is taken from the first batch: somewhere in it every
     channel is black, and somewhere full.
@@ -48,7 +73,7 @@ class UnitRange:
         self._span: Tensor | None = None
 
     def __call__(self, images: Tensor) -> Tensor:
-        """images: (b, c, h, w), c of 1 or 3 or more channels, of which the first three count."""
+        """images: (b, c, h, w), c of 1 or 3 or more, of which the first three count.   Returns (b, 3, h, w)."""
         if images.ndim != 4:
             raise UserError(f"images must be (batch, channels, height, width), got {tuple(images.shape)}")
         images = images.detach().float()
@@ -60,10 +85,7 @@ class UnitRange:
                 distributed.max_in_place(ends)
             self._low = -ends[0]
             self._span = (ends[1] - self._low).clamp_min(torch.finfo(torch.float32).tiny)
-        images = (images - self._low) / self._span
-        if max(images.shape[2:]) > SIDE:
-            images = adaptive_avg_pool2d(images, (min(images.shape[2], SIDE), min(images.shape[3], SIDE)))
-        return images
+        return (images - self._low) / self._span
 
 
 def draw_maps(images: Tensor) -> Tensor:
@@ -93,4 +115,12 @@ def mask_border(height: int, width: int) -> Tensor:
     mask = torch.ones(height, width, dtype=torch.bool)
     top, left = max(1, height // BORDER), max(1, width // BORDER)
     mask[top : height - top, left : width - left] = False
+    return mask
+
+
+def mask_middle(height: int, width: int) -> Tensor:
+    """(h, w) bool: the middle half of each side."""
+    mask = torch.zeros(height, width, dtype=torch.bool)
+    top, left = height // MIDDLE, width // MIDDLE
+    mask[top : height - top, left : width - left] = True
     return mask

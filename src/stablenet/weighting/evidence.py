@@ -2,12 +2,14 @@
 
 Two signs, both cheap and without a network:
 
-- THE BORDER: how much of the label colours and textures predict, at the border of the image and in all of it. Where the
-  border knows as much as the whole image, it is the surroundings that predict the label; where the whole knows more,
-  it is the object.
-- THE CONTEXTS, where some are named (domains, sites, seasons): how much of the label they predict by themselves.
+- THE BORDER AGAINST THE MIDDLE: how much of the label colours and textures predict at the border of the image, where
+  mostly the surroundings are, and in the middle, where mostly the object is. Where the border knows about as much as
+  the middle, it is the surroundings that predict the label; where the middle knows far more, it is the object.
+- NAMED CONTEXTS (domains, sites, seasons), where the user asks for them: how much of the label they predict.
 
-Sums over samples are all that is kept, so that sets of any size cost the same, and several processes add theirs.
+Sums over samples are all that is kept, so that sets of any size cost the same, and several processes add theirs. They
+are kept for ten parts of the samples, so that each part can be left out in turn: that is how sure the quotient of
+border and middle is (a jackknife).
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from torch import Tensor
 
 from stablenet.errors import UserError
 from stablenet.weighting import distributed
-from stablenet.weighting.border import WIDTH, UnitRange, describe_images
+from stablenet.weighting.border import WIDTH, Described
 
+PARTS = 10  # of the samples, each left out in turn
+ERRORS = 2  # standard errors between the quotient and what it is at least
+LITTLE = 1e-3  # shares below it count as this much in the quotient
 MOST_AXES = 64  # principal axes that may predict the label; more would only add noise
 ROWS_PER_AXIS = 10
 LEFT_OUT = 1e-4  # share of the variance that the axes may miss
@@ -29,14 +34,17 @@ LEFT_OUT = 1e-4  # share of the variance that the axes may miss
 
 @dataclass(frozen=True)
 class Evidence:
-    """border, whole: share of the label's variance that colours and textures predict there, less what chance gives,
+    """border, middle: share of the label's variance that colours and textures predict there, less what chance gives,
     0 to 1; None where the inputs are no images.
+    quotient: border over middle.   least: what it is at least, two standard errors below.
     contexts: share of the label's entropy that the named contexts predict, each sample from the others, less chance;
         None where fewer than two are named.
     """
 
     border: float | None = None
-    whole: float | None = None
+    middle: float | None = None
+    quotient: float | None = None
+    least: float | None = None
     contexts: float | None = None
 
 
@@ -45,7 +53,7 @@ class EvidenceSums:
 
     >>> sums = EvidenceSums(num_classes=2, num_contexts=2)
     >>> y = torch.arange(40) % 2
-    >>> sums.add(y, images=y[:, None, None, None] * torch.rand(40, 3, 8, 8), contexts=y)
+    >>> sums.add(y, contexts=y)
     >>> found = sums.weigh()
     >>> round(found.contexts, 2)
     0.95
@@ -54,44 +62,60 @@ class EvidenceSums:
     def __init__(self, num_classes: int, num_contexts: int = 0, shared: bool = False) -> None:
         """shared: whether each of several processes adds its own samples; otherwise each adds all of them."""
         self._classes, self._contexts, self._shared = num_classes, num_contexts, shared
-        self._unit = UnitRange(shared)
-        self._moments: Tensor | None = None  # of border, whole image and label: two sums of outer products
+        self._moments: Tensor | None = None  # (2, parts, 1 + m, 1 + m + C) of border and middle
         self._table: Tensor | None = None
 
     @torch.no_grad()
-    def add(self, labels: Tensor, images: Tensor | None = None, contexts: Tensor | None = None) -> None:
-        """labels: (b,).   images: (b, c, h, w) of any normalization.   contexts: (b,) below num_contexts."""
+    def add(
+        self,
+        labels: Tensor,
+        index: Tensor | None = None,
+        described: Described | None = None,
+        contexts: Tensor | None = None,
+    ) -> None:
+        """labels: (b,).   index: (b,) places in the set, needed with `described`.   contexts: (b,) below num_contexts.
+
+        described: features of the images, where the inputs are some.
+        """
         least, most = (int(labels.min()), int(labels.max())) if len(labels) else (0, 0)
         if least < 0 or most >= self._classes:
             raise UserError(
                 f"labels must be classes from 0 on, below num_classes={self._classes}, got {least} to {most}"
             )
-        if images is not None and images.ndim == 4 and images.is_floating_point():
-            self.add_features(labels, *describe_images(self._unit(images)))
+        if described is not None:
+            assert index is not None
+            found = self._multiply(labels.long(), index.to(labels.device) % PARTS, described)
+            self._moments = found if self._moments is None else self._moments + found
         if contexts is not None and self._contexts > 1:
             cell = contexts.long() * self._classes + labels.long()
             count = torch.bincount(cell, minlength=self._contexts * self._classes).double()
             self._table = count if self._table is None else self._table + count
 
-    @torch.no_grad()
-    def add_features(self, labels: Tensor, whole: Tensor, border: Tensor) -> None:
-        """whole, border: (b, 36) as `describe_images` gives them."""
-        truth = torch.nn.functional.one_hot(labels.long(), self._classes).double()
+    def _multiply(self, labels: Tensor, part: Tensor, described: Described) -> Tensor:
+        """Sums of the products of (1, features) and (1, features, one-hot label), for border and middle and part."""
+        truth = torch.nn.functional.one_hot(labels, self._classes).double()
         ones = torch.ones(len(labels), 1, dtype=torch.float64, device=labels.device)
-        rows = [torch.cat([ones, z.double(), truth], 1) for z in (whole, border)]
-        moments = torch.stack([row.T @ row for row in rows])
-        self._moments = moments if self._moments is None else self._moments + moments
+        found = []
+        for features in (described.border, described.middle):
+            rows = torch.cat([ones, features.double()], 1)
+            columns = torch.cat([rows, truth], 1)
+            found += [rows[part == k].T @ columns[part == k] for k in range(PARTS)]
+        return torch.stack(found).view(2, PARTS, 1 + WIDTH, -1)
 
     @torch.no_grad()
     def weigh(self) -> Evidence:
         """The evidence of all that was added; rounded, so that the order of the sums does not show."""
-        border = whole = contexts = None
-        if self._moments is not None:
-            whole, border = (round(explained_share(moments, WIDTH), 6) for moments in self._join(self._moments))
+        contexts = None
         if self._table is not None:
             table = self._join(self._table).view(self._contexts, self._classes)
             contexts = round(explained_by_table(table), 6) if int((table.sum(1) > 0).sum()) > 1 else None
-        return Evidence(border, whole, contexts)
+        if self._moments is None:
+            return Evidence(contexts=contexts)
+        border, middle = self._join(self._moments).cpu()
+        quotient, least = compare_shares(border, middle)
+        border, middle = border.sum(0), middle.sum(0)
+        found = (explained_share(border), explained_share(middle), quotient, least)
+        return Evidence(*(round(value, 6) for value in found), contexts=contexts)
 
     def _join(self, sums: Tensor) -> Tensor:
         joined = sums.clone()
@@ -100,28 +124,48 @@ class EvidenceSums:
         return joined
 
 
-def explained_share(moments: Tensor, width: int) -> float:
+def compare_shares(border: Tensor, middle: Tensor) -> tuple[float, float]:
+    """The quotient of the shares that two kinds of features explain, and what it is at least.
+
+    border, middle: (parts, 1 + m, 1 + m + C), as `explained_share` takes their sums. The error is that of the
+    quotient's logarithm by the jackknife: (k − 1)/k·Σ (l_j − l̄)², l_j without part j of k.
+    """
+    logarithms = []
+    for without in (None, *range(PARTS)):
+        kept = torch.ones(PARTS, dtype=torch.bool)
+        if without is not None:
+            kept[without] = False
+        shares = [max(explained_share(sums[kept].sum(0)), LITTLE) for sums in (border, middle)]
+        logarithms.append(math.log(shares[0] / shares[1]))
+    whole, parts = logarithms[0], torch.tensor(logarithms[1:], dtype=torch.float64)
+    error = math.sqrt((PARTS - 1) * float(parts.var(correction=0)))
+    return math.exp(whole), math.exp(whole - ERRORS * error)
+
+
+def explained_share(moments: Tensor) -> float:
     """Share of the variance of one-hot labels that a linear function of features explains, less chance.
 
-    moments: (1 + m + C, 1 + m + C), the sum over samples of the outer product of (1, features, one-hot label).
-    width: m. The features enter as their leading principal axes, at most one for ten samples. Random labels are
-    explained by k/(n − 1) on average with k axes.
+    moments: (1 + m, 1 + m + C), the sum over samples of the product of (1, features) and (1, features, one-hot label).
+    The features enter as their leading principal axes, at most one for ten samples. Random labels are explained by
+    k/(n − 1) on average with k axes.
     """
-    n = moments[0, 0]
+    n, width = moments[0, 0], len(moments) - 1
+    if n < 1:
+        return 0.0
     mean = moments[0] / n
-    covariance = moments / n - torch.outer(mean, mean)
-    deviation = covariance.diagonal()[1 : 1 + width].clamp_min(0).sqrt()
+    covariance = moments[1:, 1:] / n - torch.outer(mean[1 : 1 + width], mean[1:])
+    deviation = covariance.diagonal().clamp_min(0).sqrt()
     slope = torch.where(deviation > 1e-9, 1 / deviation.clamp_min(1e-9), 0.0)
-    correlation = slope[:, None] * covariance[1 : 1 + width, 1 : 1 + width] * slope
-    variances, axes = torch.linalg.eigh(correlation)
+    variances, axes = torch.linalg.eigh(slope[:, None] * covariance[:, :width] * slope)
     variances, axes = variances.flip(0).clamp_min(0), axes.flip(1)
-    total = float(covariance.diagonal()[1 + width :].sum())
+    share = mean[1 + width :]
+    total = float((share - share.square()).sum())
     if total <= 0 or float(variances.sum()) <= 0:
         return 0.0
     missed = 1 - variances.cumsum(0) / variances.sum()
     kept = int((missed > LEFT_OUT).sum()) + 1
     count = max(1, min(MOST_AXES, int(n) // ROWS_PER_AXIS, kept))
-    shared = axes[:, :count].T @ (slope[:, None] * covariance[1 : 1 + width, 1 + width :])
+    shared = axes[:, :count].T @ (slope[:, None] * covariance[:, width:])
     raw = float((shared.square() / variances[:count, None].clamp_min(1e-12)).sum()) / total
     chance = count / max(float(n) - 1, 1.0)
     return max(0.0, (raw - chance) / (1 - chance)) if chance < 1 else 0.0
