@@ -113,9 +113,13 @@ class EvidenceSums:
             return Evidence(contexts=contexts)
         border, middle = self._join(self._moments).cpu()
         quotient, least = compare_shares(border, middle)
-        border, middle = border.sum(0), middle.sum(0)
-        found = (explained_share(border), explained_share(middle), quotient, least)
-        return Evidence(*(round(value, 6) for value in found), contexts=contexts)
+        return Evidence(
+            border=round(explained_share(border.sum(0)), 6),
+            middle=round(explained_share(middle.sum(0)), 6),
+            quotient=round(quotient, 6),
+            least=round(least, 6),
+            contexts=contexts,
+        )
 
     def _join(self, sums: Tensor) -> Tensor:
         joined = sums.clone()
