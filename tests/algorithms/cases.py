@@ -27,9 +27,9 @@ VARIANTS = {
     "stablenet-paper": ("stablenet", {"preset": "paper"}),
     "stablenet-published": ("stablenet", {"preset": "published"}),
     "stablenet-batch": ("stablenet", {"solve": "batch"}),
-    "stablenet-dataset": ("stablenet", {"solve": "dataset", "every": 1, "ramp": 0.0}),
-    "stablenet-dataset-first-epoch": ("stablenet", {"solve": "dataset", "collect": "epoch", "ramp": 0.0}),
-    "stablenet-dataset-epoch": ("stablenet", {"solve": "dataset", "collect": "epoch", "every": 1, "ramp": 0.0}),
+    "stablenet-dataset": ("stablenet", {"act": "always", "solve": "dataset", "every": 1, "ramp": 0.0}),
+    "stablenet-dataset-first-epoch": ("stablenet", {"act": "always", "solve": "dataset", "collect": "epoch", "ramp": 0.0}),
+    "stablenet-dataset-epoch": ("stablenet", {"act": "always", "solve": "dataset", "collect": "epoch", "every": 1, "ramp": 0.0}),
 }
 # (Method, family) -> how a method refuses a family of backbones it does not support, as a pattern.
 UNSUPPORTED = {

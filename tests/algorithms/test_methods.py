@@ -1,5 +1,6 @@
 """Every method on every family of backbones; what ERM and StableNet compute, against slow versions."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -49,6 +50,9 @@ class AllBatches(TrainingSet):
 
     def batches(self):
         return iter(self._batches)
+
+    def pixels(self):
+        return (replace(batch, x=(127 * batch.x).byte().permute(0, 2, 3, 1)) for batch in self._batches)
 
 
 class PlainStepper:

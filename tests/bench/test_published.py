@@ -11,7 +11,7 @@ from stablenet.bench import cells
 from stablenet.bench.cells import add_rows, make_run
 from stablenet.bench.paper_tables import find_table
 from stablenet.engine.config import hash_values, read_config
-from stablenet.engine.identity import Contents, identify, recall_contents
+from stablenet.engine.identity import Contents, recall_identity
 
 RESULTS = Path(__file__).parents[2] / "results"
 WITH_FIGURES = {"mnist-m": 800, "pacs": 400}  # runs in the figures, at least
@@ -25,8 +25,7 @@ def read_packed(path):
 
 
 def find_series(described):
-    config = read_config(described["config"])
-    return identify(config, recall_contents(config, described["hashed"])).series
+    return recall_identity(read_config(described["config"]), described["hashed"]).series
 
 
 def list_cells(name, beside):

@@ -12,7 +12,7 @@ from stablenet.weighting.recommended import Decision, WholeSetPlan
 
 N, CLASSES = 120, 3
 BOTH = WholeSetPlan(strength=0.8, ramp=0.5, offset=0.6)
-PLAIN = Decision(False, "the border predicts nothing", Evidence(border=0.0, whole=0.5))
+PLAIN = Decision(False, "the border predicts nothing", Evidence(border=0.0, middle=0.5, quotient=0.0, least=0.0))
 
 
 def make_features(seed=0):
