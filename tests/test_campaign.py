@@ -125,8 +125,8 @@ def test_a_command_at_work_for_long_is_interrupted_and_has_to_end(tmp_path, monk
     import time
 
     ends = {
-        "told:0": "sys.stderr.write('expected to take an hour'); time.sleep(60)",
-        "silent:0": "time.sleep(60)",
+        "told:0": "sys.stderr.write('expected to take an hour'); time.sleep(600)",
+        "silent:0": "time.sleep(600)",
     }
     module = type(sys)("stablenet.cli.main")
     exec("import os, sys, time\ndef run():\n    exec(os.environ['ACTION'])\n", module.__dict__)
@@ -138,7 +138,7 @@ def test_a_command_at_work_for_long_is_interrupted_and_has_to_end(tmp_path, monk
 
     start = time.monotonic()
     outcomes = run_all({name: partial(make, action) for name, action in ends.items()}, tmp_path)
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 180
     assert outcomes["told:0"].fault == ""
     assert outcomes["silent:0"].fault == "at work for long without a word of how long"
 

@@ -42,6 +42,8 @@ ALLOWED = {
     "models/build.py": ({"torch.load", "safe_open"}, "after `hash_file` or `check_file`, with tensors alone"),
     "processes.py": ({"log.open"}, "the error stream of a process"),
     "saliency/maps.py": ({"Image.open"}, "bytes that `read_bytes` gave"),
+    "tryout/choose_network.py": ({"Image.open"}, "bytes that the list of images gave"),
+    "tryout/run_tryout.py": ({"request.open"}, "images, by their own reader"),
     "weighting/budget.py": ({"open"}, "what the system says of its memory"),
     "weighting/shelf.py": ({"os.fdopen", "torch.from_file"}, "a map without a name, reserved as a whole"),
 }

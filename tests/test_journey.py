@@ -170,7 +170,7 @@ def test_onnx_elsewhere_gives_the_same_outputs(trained, stablenet, tree, place):
     done = stablenet("export", trained, "--format", "safetensors", "--format", "onnx", "--format", "torch", "-o", "out")
     assert done.returncode == 0, done.stderr
     files = {path.name for path in (place / "out").iterdir()}
-    assert files == {"model.safetensors", "model.onnx", "model.pt2", "README.md"}
+    assert files == {"model.safetensors", "model.onnx", "model.pt2", "config.json", "README.md"}
     stablenet("predict", trained, "images/photo", "--device", "cpu", "-o", "photo.csv")
     predicted = pd.read_csv(place / "photo.csv")
     images = [np.asarray(Image.open(place / path), np.float32) / 255 for path in predicted["path"]]

@@ -20,6 +20,7 @@ SETTINGS = {
     "jtt": {"upsampling": 5.0},
     "m-ada": {"interval": 2, "autoencoder_epochs": 1, "ascent_steps": 2},  # one is due where a run is stopped
 }
+WHOLE_SET = {"act": "always", "solve": "dataset", "ramp": 0.0}
 # Further ways to use a method: name -> (method, settings).
 VARIANTS = {
     "group-dro-groups": ("group-dro", {"groups": "class-domain"}),
@@ -27,9 +28,9 @@ VARIANTS = {
     "stablenet-paper": ("stablenet", {"preset": "paper"}),
     "stablenet-published": ("stablenet", {"preset": "published"}),
     "stablenet-batch": ("stablenet", {"solve": "batch"}),
-    "stablenet-dataset": ("stablenet", {"act": "always", "solve": "dataset", "every": 1, "ramp": 0.0}),
-    "stablenet-dataset-first-epoch": ("stablenet", {"act": "always", "solve": "dataset", "collect": "epoch", "ramp": 0.0}),
-    "stablenet-dataset-epoch": ("stablenet", {"act": "always", "solve": "dataset", "collect": "epoch", "every": 1, "ramp": 0.0}),
+    "stablenet-dataset": ("stablenet", {**WHOLE_SET, "every": 1}),
+    "stablenet-dataset-first-epoch": ("stablenet", {**WHOLE_SET, "collect": "epoch"}),
+    "stablenet-dataset-epoch": ("stablenet", {**WHOLE_SET, "collect": "epoch", "every": 1}),
 }
 # (Method, family) -> how a method refuses a family of backbones it does not support, as a pattern.
 UNSUPPORTED = {
@@ -48,7 +49,6 @@ PLAIN = {
     *("afr", "dfr", "eiil", "group-dro-groups", "jtt", "known-contexts", "known-contexts-sampling", "lc", "lff"),
     *("spare", "ula"),
 }
-
 METHODS = {**{name: (name, SETTINGS.get(name, {})) for name in ALGORITHMS}, **VARIANTS}
 SHORT_BATCH = (
     "data.parameters.validation=0.24",  # leaves 57 for training: seven batches of 8 and one of 1

@@ -113,6 +113,7 @@ def test_settings_of_every_kind_are_completed(monkeypatch, tmp_path):
     assert completion.complete_setting("method.parameters.p") == ["method.parameters.preset="]
     assert completion.complete_setting("method.parameters.preset=p") == [
         "method.parameters.preset=paper",
+        "method.parameters.preset=paper-covariance",
         "method.parameters.preset=published",
     ]
     assert completion.complete_setting("train.epochs=") == []

@@ -36,6 +36,14 @@ def _quick(monkeypatch):
     monkeypatch.setattr("stablenet.long_work._SAMPLE", 0.1)
 
 
+@pytest.fixture(autouse=True)
+def _default_handler():
+    """Of a foreground process; one in the background of a shell ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_step_without_end_is_announced_and_broken_off(tmp_path, number):
     watcher = StopWhenTold(number)

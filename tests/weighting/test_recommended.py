@@ -6,7 +6,7 @@ import torch
 from stablenet.errors import UserError
 from stablenet.weighting import context_use, effective_sample_size, solve_dataset
 from stablenet.weighting.evidence import Evidence
-from stablenet.weighting.recommended import CLEAR, TIED, choose_taps, decide, recommend
+from stablenet.weighting.recommended import CLEAR, LEAST_BORDER, SURROUNDINGS, TIED, choose_taps, decide, recommend
 
 
 @pytest.mark.parametrize(
@@ -40,16 +40,15 @@ def test_held_out_samples_tell_what_a_network_goes_by(by, low, high):
 @pytest.mark.parametrize(
     ("evidence", "act", "reason"),
     [
-        (Evidence(contexts=TIED), True, "the named contexts predict 10% of the label's entropy"),
-        (Evidence(contexts=0.09), False, "the named contexts predict 9%"),
-        (Evidence(contexts=0.5, border=0.0, whole=0.9), True, "named contexts predict 50%"),  # what is named decides
+        (Evidence(contexts=TIED), True, "the named contexts predict 10 % of the label's entropy"),
+        (Evidence(contexts=0.09), False, "the named contexts predict 9 %"),
+        (Evidence(0.0, 0.9, 0.0, 0.0, contexts=0.5), True, "named contexts predict 50 %"),  # what is named decides
         (Evidence(), True, "nothing is known of these inputs but their labels"),
-        (Evidence(border=0.78, whole=1.0), True, "it is the surroundings"),
-        (Evidence(border=0.77, whole=1.0), False, "most of it is in the middle"),
-        (Evidence(border=0.069, whole=0.069), False, "too little to act on"),
-        (Evidence(border=0.07, whole=0.07), True, "it is the surroundings"),
-        (Evidence(border=0.24, whole=0.24, contexts=0.0), False, "not enough to contradict the contexts"),
-        (Evidence(border=0.25, whole=0.25, contexts=0.0), True, "it is the surroundings"),
+        (Evidence(0.6, 1.0, 0.6, SURROUNDINGS), True, "it is the surroundings"),
+        (Evidence(0.6, 1.0, 0.6, SURROUNDINGS - 1e-3), False, "not beyond chance"),
+        (Evidence(0.5, 1.0, SURROUNDINGS - 1e-3, 0.5), False, "it is the object"),
+        (Evidence(LEAST_BORDER, LEAST_BORDER, 1.0, 0.9), True, "it is the surroundings"),
+        (Evidence(LEAST_BORDER - 1e-3, LEAST_BORDER, 1.0, 0.9), False, "too little to act on"),
     ],
 )
 def test_whether_to_act_by_what_predicts_the_label(evidence, act, reason):
@@ -58,8 +57,10 @@ def test_whether_to_act_by_what_predicts_the_label(evidence, act, reason):
     assert reason in decision.reason
     known = {
         "border_predicts": evidence.border,
-        "image_predicts": evidence.whole,
-        "contexts_predicts": evidence.contexts,
+        "middle_predicts": evidence.middle,
+        "border_over_middle": evidence.quotient,
+        "border_over_middle_at_least": evidence.least,
+        "contexts_predict": evidence.contexts,
     }
     measured = {name: value for name, value in known.items() if value is not None}
     assert decision.figures == {"acts": float(act), **measured, "decision": decision.reason}

@@ -12,7 +12,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-PRESETS = ("paper", "published", "recommended")
+PRESETS = ("paper", "paper-covariance", "published", "recommended")
 RULES = ("source-validation", "last", "worst-group", "worst-pseudo-group", "averaged", "oracle")
 FORMATS = ("safetensors", "onnx", "torch")
 LOGGERS = ("tensorboard", "csv", "wandb", "mlflow")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from stablenet.cli.completion import complete_source
 from stablenet.cli.console import Console
-from stablenet.cli.data_place import ColumnNames, ListFile, Place
+from stablenet.cli.data_place import ColumnNames, DataPlace, ListFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def prepare(
     from stablenet.data.prepare import default_store_path, prepare
     from stablenet.errors import UserError
 
-    table = Place(root, column, image_list).read(source)
+    table = DataPlace(root, column, image_list).read(source)
     if not isinstance(table, ImageList):
         raise UserError(f"{source} is composed from a manifest when it is trained on: there is nothing to prepare")
     console = Console()

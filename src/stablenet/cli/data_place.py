@@ -35,7 +35,7 @@ ListFile = Annotated[
 
 
 @dataclass(frozen=True)
-class Place:
+class DataPlace:
     root: Path | None
     columns: list[str] | None = None
     image_list: Path | None = None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WHAT = {
     "stores": "images, decoded once",
     "features": "features of training sets, read once",
+    "pictures": "images written out of data sets that hold them in tables",
     "unfinished": "left by processes that were killed, or being built",
     "downloads": "data sets in STABLENET_DATA; never cleared",
 }

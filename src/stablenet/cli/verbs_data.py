@@ -9,7 +9,7 @@ import typer
 
 from stablenet.cli.completion import complete_source, complete_split
 from stablenet.cli.data_output import prepare, print_notes
-from stablenet.cli.data_place import ColumnNames, ListFile, Place, Root, parse_sets
+from stablenet.cli.data_place import ColumnNames, DataPlace, ListFile, Root, parse_sets
 from stablenet.cli.verbs_cache import clear_cache, print_cache
 from stablenet.errors import UserError
 
@@ -157,7 +157,7 @@ def split(
         "test_size": test_size,
     }
     parameters = {name: value for name, value in given.items() if value is not None}
-    table = Place(root, column, image_list).read(source)
+    table = DataPlace(root, column, image_list).read(source)
     _split(table, split, out, seed, parameters | parse_sets(sets or []))
 
 
@@ -186,14 +186,14 @@ def check(
     from stablenet.cli.data_output import tabulate_findings
 
     console = Console()
-    place = Place(root, column, image_list)
+    place = DataPlace(root, column, image_list)
     findings = _check_store(path, place, console) if _is_store(path) else _check_manifest(path, place)
     console.print(tabulate_findings(findings))
     if any(finding.holds not in (True, None) for finding in findings):
         raise typer.Exit(1)
 
 
-def _check_manifest(path: Path, place: Place) -> list[Finding]:
+def _check_manifest(path: Path, place: DataPlace) -> list[Finding]:
     from stablenet.data.check import check_manifest
     from stablenet.data.manifest import Manifest
 
@@ -201,7 +201,7 @@ def _check_manifest(path: Path, place: Place) -> list[Finding]:
     return check_manifest(manifest, place.read_if_named(manifest.source))
 
 
-def _check_store(path: Path, place: Place, console: Console) -> list[Finding]:
+def _check_store(path: Path, place: DataPlace, console: Console) -> list[Finding]:
     from stablenet.data.image_list import ImageList
     from stablenet.data.store import PixelStore, check_store
 
@@ -243,10 +243,10 @@ def show(
     for note in loaded.notes:
         console.print(f"note: {note}", style="yellow")
     if sheet:
-        _write_sheet(loaded, Place(root, column, image_list), out or manifest.with_suffix(".png"))
+        _write_sheet(loaded, DataPlace(root, column, image_list), out or manifest.with_suffix(".png"))
 
 
-def _write_sheet(manifest: Manifest, place: Place, sheet: Path) -> None:
+def _write_sheet(manifest: Manifest, place: DataPlace, sheet: Path) -> None:
     from stablenet.data.sources import SOURCES
 
     bundled = not SOURCES[manifest.source].needs_root

@@ -27,9 +27,9 @@ PAPER = WeightingSettings(
 )
 PRESETS.add("paper", PAPER)
 PRESETS.add(
-    # Eq. 6 taken literally grows with any unevenness of the weights, so that `paper` stays near ones. Here it is read
-    # as the weighted covariance, as the authors' code computes it, of standardised features and relative to its start,
-    # so that one penalty serves any number of features; all else is the paper's.
+    # Eq. 6, sigmaabw, taken literally grows with any unevenness of the weights, so that `paper` stays near ones. Here
+    # it is read as the weighted covariance, as the authors' code computes it, of standardised features and relative to
+    # its start, so that one penalty serves any number of features; all else is the paper's.
     "paper-covariance",
     replace(PAPER, form="covariance", scaling="standard", objective="relative"),
 )

@@ -39,7 +39,7 @@ def test_the_check_finds_a_test_part_of_one_class(make_table: Callable[..., Imag
     rows.loc[rows.index[cats][:4], "part"] = "test"
     rows.loc[rows.index[dogs][:4], "part"] = "train"
     broken = type(manifest)(**{**manifest.__dict__, "rows": rows})
-    assert "test holds 20%" in {finding.name for finding in check_manifest(broken) if not finding.holds}
+    assert "test holds 20 %" in {finding.name for finding in check_manifest(broken) if not finding.holds}
 
 
 def test_too_few_images_are_named(make_table: Callable[..., ImageList]) -> None:
