@@ -17,6 +17,7 @@ from stablenet.cli.progress import Bar, describe_figures
 from stablenet.errors import UserError
 
 RUNNER = CliRunner()
+ACTS = ("--set", "method.parameters.act=always")  # so few images say too little to act on
 SETS = [word for setting in (*SETTINGS, "train.max_steps=3") for word in ("--set", setting)]
 
 
@@ -30,7 +31,7 @@ def invoke(*words):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
-    done = invoke("train", "--method", "stablenet", "--device", "cpu", "--runs", runs, *SETS)
+    done = invoke("train", "--method", "stablenet", "--device", "cpu", "--runs", runs, *SETS, *ACTS)
     assert done.exit_code == 0
     return runs, done
 
@@ -73,7 +74,7 @@ def test_a_network_that_has_not_learned_is_said_at_the_end(capsys):
 
 def test_train_again_does_nothing(trained):
     runs, _ = trained
-    again = invoke("train", "--method", "stablenet", "--device", "cpu", "--runs", runs, *SETS)
+    again = invoke("train", "--method", "stablenet", "--device", "cpu", "--runs", runs, *SETS, *ACTS)
     assert "already finished, nothing to do" in again.stdout
 
 

@@ -128,7 +128,7 @@ def test_classes_without_samples_and_constant_columns_do_no_harm():
     wide = torch.cat([z, torch.full((400, 1), 7.0)], 1)
     offsets = solve_offsets(wide, y, num_classes=5)
     assert torch.equal(offsets.values[:, 3:], torch.zeros(400, 2))
-    torch.testing.assert_close(offsets.values[:, :3], solve_offsets(z, y).values, atol=0.02, rtol=0)
+    torch.testing.assert_close(offsets.values[:, :3], solve_offsets(z, y).values, atol=0.02, rtol=2e-3)
     assert torch.equal(solve_offsets(z, torch.zeros_like(y)).values, torch.zeros(400, 1))
     assert solve_offsets(z[:3], y[:3], num_classes=3).values.isfinite().all()
 
