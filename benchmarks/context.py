@@ -34,14 +34,16 @@ from stablenet.models.taps import LAST
 from stablenet.weighting import recommended, solve_offsets
 from stablenet.weighting.border import Described, describe_pixels
 from stablenet.weighting.evidence import EvidenceSums
-from stablenet.weighting.recommended import TAPS, decide
+from stablenet.weighting.recommended import BORDER_TAP, TAPS, decide
 
-STRENGTHS = (1.0, 1.5)
+STRENGTHS = (1.0, 1.5, 2.0)
 RIDGE = 1e-3
 AXES = 128  # of the last layer that heads see
 DRAWS = 3  # of hidden pairs
 LEAST_GROUP = 4  # test images of a class in a context for its accuracy to count
-LEADING, BORDER, TABLE, WHOLE, KNOWN = "leading components", "border", "border's class", "whole image", "known context"
+LEADING, STAGES, DEEP = "leading components", "of stages 1 and 2 alone", "of stage 3's border alone"
+BORDER, TABLE, WHOLE, KNOWN = "pixels of the border", "its class", "pixels", "known context"
+NAMES = (LEADING, STAGES, DEEP, BORDER, TABLE, WHOLE, KNOWN)
 Row = dict[str, Any]
 
 
@@ -62,11 +64,16 @@ def judge(bed: Bed, y: Tensor, described: Described) -> Row:
 def make_proxies(images: Images, described: Described) -> dict[str, Tensor]:
     """Offsets (n, C) by each proxy, at full strength; those of the known context for comparison."""
     y = images.y
-    stages = {tap: images.features[tap].float() for tap in TAPS}
+    stages = {tap: images.features[tap].float() for tap in (*TAPS, BORDER_TAP)}
+    read = {LEADING: (*TAPS, BORDER_TAP), STAGES: TAPS, DEEP: (BORDER_TAP,)}
+    leading = {
+        name: solve_offsets({tap: stages[tap] for tap in taps}, y, components=recommended.PRETRAINED_COMPONENTS).values
+        for name, taps in read.items()
+    }
     border = solve_offsets(described.border, y)
     predicted = (border.values / border.trust + border.log_prior if border.trust else border.values).argmax(1)
     return {
-        LEADING: solve_offsets(stages, y, components=recommended.PRETRAINED_COMPONENTS).values,
+        **leading,
         BORDER: trust_whole(border),
         TABLE: count_offsets(predicted, y),
         WHOLE: trust_whole(solve_offsets(described.whole, y)),
@@ -223,11 +230,10 @@ def write_rule(rows: Sequence[Row]) -> str:
 
 
 def write_proxies(rows: Sequence[Row]) -> str:
-    names = [LEADING, BORDER, TABLE, WHOLE, KNOWN]
-    lines = ["| bed | " + " | ".join(names) + " |", "|---" * 6 + "|"]
+    lines = ["| bed | " + " | ".join(NAMES) + " |", "|---" * (1 + len(NAMES)) + "|"]
     for row in rows:
         cells = []
-        for name in names:
+        for name in NAMES:
             gains = " ".join(f"{row['gains'][name][str(strength)]['away']:+.1f}" for strength in STRENGTHS)
             area = row["singles_out"][name]
             cells.append(f"{'–' if area is None else f'{area:.2f}'}: {gains}")
@@ -247,14 +253,20 @@ def write_signs(rows: Sequence[Row]) -> str:
 
 
 def write_strengths(rows: Sequence[Row]) -> str:
-    """Offsets of leading components at 1.5 against 1 where the rule acts, bed by bed."""
-    lines = []
-    for key in ("mean", "away", "worst"):
-        gains = [row["gains"][LEADING] for row in rows if row["acts"]]
-        more = [found["1.5"][key] - found["1.0"][key] for found in gains]
-        ahead = f"{sum(value > 0 for value in more)} of {len(more)} higher, {sum(value < 0 for value in more)} lower"
-        lines.append(f"- {key}: {mean(more):+.1f} ± {stdev(more):.1f}; {ahead}")
-    return "\n".join(lines).replace(": -", ": −")
+    """What the heads gain by proxy and strength where the rule acts: means over beds of the three figures."""
+    acted = [row for row in rows if row["acts"]]
+    heads = [f"{name} × {strength:g}" for name in NAMES[:3] for strength in STRENGTHS]
+    lines = ["| offsets | mean | away from the main context | worst group | beds ahead, away |", "|---" * 5 + "|"]
+    for head in (*heads, *(f"{KNOWN} × {strength:g}" for strength in STRENGTHS)):
+        name, _, strength = head.partition(" × ")
+        gains = [row["gains"][name][str(float(strength))] for row in acted]
+        cells = []
+        for key in ("mean", "away", "worst"):
+            values = [gain[key] for gain in gains]
+            cells.append(f"{mean(values):+.1f} ± {stdev(values):.1f}".replace("-", "−"))
+        ahead = sum(gain["away"] > 0 for gain in gains)
+        lines.append(f"| {head} | {' | '.join(cells)} | {ahead} of {len(gains)} |")
+    return "\n".join(lines)
 
 
 def fill(text: str, parts: dict[str, str]) -> str:
@@ -280,6 +292,7 @@ def main() -> None:
         if bed.name.startswith(arguments.only):
             known[bed.name] = study(bed, opener)
             print(json.dumps(known[bed.name]), flush=True)
+            file.write_text(json.dumps([known[b.name] for b in beds if b.name in known], indent=1) + "\n")
     rows = [known[bed.name] for bed in beds if bed.name in known]
     heads = [row for row in rows if "gains" in row]
     parts = {
@@ -288,7 +301,6 @@ def main() -> None:
         "signs": write_signs(heads),
         "strengths": write_strengths(heads),
     }
-    file.write_text(json.dumps(rows, indent=1) + "\n")
     page.write_text(fill(page.read_text(), parts))
 
 

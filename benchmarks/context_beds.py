@@ -27,8 +27,9 @@ from stablenet.data.sources import read_source
 from stablenet.data.splits import split_table
 from stablenet.models import build_network
 from stablenet.models.taps import LAST
-from stablenet.weighting.recommended import TAPS
+from stablenet.weighting.recommended import BORDER_TAP, TAPS
 
+KEPT = (LAST, *TAPS, BORDER_TAP)
 WEIGHTS = "resnet50-imagenet-caffe-fp16.safetensors"
 SIDE = 112  # of composed images and of the network's
 MOST = 1200  # training images a bed for the heads; without the network all are looked at, up to
@@ -177,12 +178,12 @@ class Opener:
     def _run_network(self, samples: PartSamples) -> dict[str, Tensor]:
         if self._network is None:
             self._network = build_network("resnet50", 2, pretrained=WEIGHTS, root=self._data).eval()
-            self._network.tap((LAST, *TAPS), detach=True)
+            self._network.tap(KEPT, detach=True)
         resize, found = Resize(SIDE, Normalization()), []
         for rows in samples.row.split(32):
             images = resize(samples.pixels.read(rows), torch.zeros(len(rows), dtype=torch.int64))
             found.append([features.half() for features in self._network.forward_taps(images)[1:]])
-        return {name: torch.cat(parts) for name, parts in zip((LAST, *TAPS), zip(*found, strict=True), strict=True)}
+        return {name: torch.cat(parts) for name, parts in zip(KEPT, zip(*found, strict=True), strict=True)}
 
 
 def draw_rows(rows: Tensor, most: int) -> Tensor:

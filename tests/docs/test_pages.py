@@ -97,7 +97,13 @@ def make_names(page):
     from torch import nn
     from torch.utils.data import TensorDataset
 
-    stages = {"layer1": nn.Conv2d(3, 4, 2), "layer2": nn.Conv2d(4, 4, 2), "flat": nn.Flatten(), "fc": nn.Linear(16, 7)}
+    stages = {
+        "layer1": nn.Conv2d(3, 4, 2),
+        "layer2": nn.Conv2d(4, 4, 2),
+        "layer3": nn.Conv2d(4, 4, 1),
+        "flat": nn.Flatten(),
+        "fc": nn.Linear(16, 7),
+    }
     model = nn.Sequential()
     for name, stage in stages.items():
         model.add_module(name, stage)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from stablenet.models import build_network, list_backbones
-from stablenet.weighting.recommended import TAPS
+from stablenet.weighting.recommended import BORDER_TAP, TAPS
 
 # One of each family, small enough to be run; side of the images where 64 pixels do not do.
 FAMILIES = {
@@ -41,17 +41,18 @@ def test_every_backbone_has_the_default_taps(family):
     names = [name for name in list_backbones() if name.split("_")[0].rstrip("0123456789") == family]
     for name in names:
         with torch.device("meta"):
-            network = build_network(name, 3, taps=("stage1", "stage2", "last")).eval()
-            logits, first, second, last = network.forward_taps(torch.empty(2, 3, side_of(name), side_of(name)))
+            network = build_network(name, 3, taps=("stage1", "stage2", "stage3:border", "last")).eval()
+            logits, first, second, third, last = network.forward_taps(torch.empty(2, 3, side_of(name), side_of(name)))
         assert logits.shape == (2, 3), name
         assert last.shape == (2, network.width), name
         assert first.shape[1] % 2 == second.shape[1] % 2 == 0, name
         assert 16 <= first.shape[1] // 2 <= second.shape[1] // 2, name
-        assert len(network.stages) >= 2, name
+        assert third.shape[1] // 2 >= second.shape[1] // 2, name
 
 
 def test_the_default_taps_are_these():
     assert TAPS == ("stage1", "stage2")
+    assert BORDER_TAP == "stage3:border"
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in FAMILIES])

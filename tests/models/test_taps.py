@@ -8,6 +8,7 @@ from torch import nn
 
 from stablenet import UserError
 from stablenet.models import FeatureTaps, build_network, read_features
+from stablenet.models.taps import shape_tap
 
 
 def make_model():
@@ -82,3 +83,17 @@ def test_a_failed_pass_leaves_modes_as_they_were():
     with pytest.raises(UserError, match="no"):
         read_features(model, extract, [((), torch.randn(2, 3, 6, 6))], refuse)
     assert model.training
+
+
+def test_the_border_of_maps_and_of_tokens():
+    maps = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    changed = maps.clone()
+    changed[..., 1:3, 1:3] = 9.0
+    found = shape_tap(maps, "border")
+    assert torch.equal(found, shape_tap(changed, "border"))
+    assert not torch.equal(shape_tap(maps, "meanstd"), shape_tap(changed, "meanstd"))
+    tokens = torch.cat([torch.full((2, 3, 1), 7.0), maps.flatten(2)], 2).movedim(1, 2)  # a class token first
+    assert torch.equal(shape_tap(tokens, "border"), found)
+    assert torch.equal(shape_tap(maps.movedim(1, -1), "border", channels_last=True), found)
+    with pytest.raises(UserError, match="35 tokens are no square image"):
+        shape_tap(torch.randn(2, 35, 3), "border")

@@ -15,17 +15,21 @@ from stablenet.weighting.border import (
     describe_pixels,
     draw_maps,
     extract_bank,
-    mask_border,
     mask_middle,
     pool_border,
     shrink,
 )
 
 
-def test_border_is_the_outer_eighth():
-    mask = mask_border(16, 8)
-    assert int((~mask).sum()) == 12 * 6
-    assert not mask[2:14, 1:7].any()
+@pytest.mark.parametrize(("height", "width"), [(16, 8), (8, 8), (7, 5), (3, 9), (2, 6), (1, 1)])
+def test_border_is_the_outer_eighth_at_least_one_position(height, width):
+    maps = torch.randn(2, 3, height, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    inside = torch.zeros(height, width, dtype=torch.bool)
+    top, left = max(1, height // 8), max(1, width // 8)
+    inside[top : height - top, left : width - left] = True
+    ring = maps[:, :, ~inside]
+    expected = torch.cat([ring.mean(2), ring.std(2, correction=0)], 1).float()
+    torch.testing.assert_close(pool_border(maps), expected)
 
 
 def test_the_middle_is_the_inner_half_of_each_side():

@@ -92,7 +92,11 @@ def test_weights_grow_from_ones_over_a_sixth_of_the_epochs():
     assert recommend(pretrained=False, ramp=0.0, strength=0.7).strength_in(0, 30) == 0.7
 
 
-def test_taps_are_the_first_two_stages_or_a_sentence():
+def test_taps_are_early_stages_or_a_sentence():
     assert choose_taps({"stage1": 0, "stage2": 0, "stage3": 0}) == ("stage1", "stage2")
-    with pytest.raises(UserError, match=r"reads the first two stages, and this backbone names none"):
-        choose_taps({"stage1": 0})
+    assert choose_taps({"stage1": 0, "stage2": 0, "stage3": 0}, pretrained=True) == (
+        *("stage1", "stage2", "stage3:border"),
+    )
+    assert choose_taps({"stage1": 0, "stage2": 0}, pretrained=True) == ("stage1", "stage2")
+    with pytest.raises(UserError, match=r"reads stages, and this backbone does not name its first two"):
+        choose_taps({"stage1": 0}, pretrained=True)

@@ -16,7 +16,7 @@ from stablenet.weighting import recommended
 FIRST = "1"  # release 0.1; its runs do not state a version
 CURRENT = "2"
 CHANGES = {
-    FIRST: "release 0.1: it always acts, and a pretrained network gets the offsets as they are",
+    FIRST: "release 0.1: it always acts; offsets of a pretrained network are those of its first two stages, as they are",
     CURRENT: "it decides from the training data whether to act; offsets of a pretrained network as in `recommended.py`",
 }
 
@@ -25,11 +25,12 @@ def restate(parameters: Mapping[str, Any], version: str, pretrained: bool) -> di
     """`method.parameters` of a whole-set run of `recommended` of a version, with what was its default then.
 
     >>> restate({"components": 8}, FIRST, pretrained=True)
-    {'act': 'always', 'components': 8, 'offset': 1.0}
+    {'act': 'always', 'components': 8, 'taps': ['stage1', 'stage2'], 'offset': 1.0}
     """
     stated = dict(parameters)
     if version == FIRST:
-        stated = {"act": "always", **stated}
+        taps = {"taps": list(recommended.TAPS)} if pretrained and parameters.get("taps") is None else {}
+        stated = {"act": "always", **stated, **taps}
         shallow = (parameters.get("taps") or recommended.TAPS)[0] != LAST
         if pretrained and shallow and parameters.get("offset") is None:
             stated["offset"] = 1.0 - recommended.BESIDE_WEIGHTS * (parameters.get("strength") or 0.0)

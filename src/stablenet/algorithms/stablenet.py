@@ -48,7 +48,7 @@ WHERE = "method.parameters"
 @dataclass(frozen=True, kw_only=True)
 class WholeSetSettings(StableNetSettings):
     """preset: of the weighting: paper, paper-covariance, published or recommended.
-    taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
+    taps: which features; None takes the preset's: the last layer, for `recommended` early stages (`choose_taps`).
     solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs; None
         takes the preset's: batch, for `recommended` dataset. All other settings but overrides need the whole set.
     overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's, and the penalty of
@@ -142,7 +142,7 @@ class WholeTrainingSet(Strategy):
     def __init__(self, network: Network, settings: WholeSetSettings, context: Context) -> None:
         super().__init__()
         self.settings, self._epochs = settings, context.epochs
-        self._taps = settings.choose_taps(network)
+        self._taps = settings.choose_taps(network, context.pretrained)
         self._network = [network]  # in a list: it is the method's module, not this one's
         self.replayable = settings.collect == "pass"  # collected rows are counted on the host
         network.tap(self._taps, detach=True)

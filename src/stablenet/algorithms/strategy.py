@@ -27,7 +27,7 @@ from stablenet.weighting.settings import WeightingSettings
 @dataclass(frozen=True, kw_only=True)
 class StableNetSettings:
     """preset: of the weighting: paper, paper-covariance, published or recommended.
-    taps: which features; None takes the preset's: the last layer, for `recommended` the first two stages, pooled.
+    taps: which features; None takes the preset's: the last layer, for `recommended` early stages (`choose_taps`).
     solve: weights for each batch joined to a memory (the paper), or for the whole training set between epochs; None
         takes the preset's: batch, for `recommended` dataset.
     overrides: any field of `WeightingSettings`. Unless given, the weighting's seed is the run's.
@@ -52,11 +52,11 @@ class StableNetSettings:
         """The settings of the weighting: the preset's, then what the run chooses, then the overrides."""
         raise NotImplementedError
 
-    def choose_taps(self, network: Network) -> tuple[str, ...]:
+    def choose_taps(self, network: Network, pretrained: bool = False) -> tuple[str, ...]:
         """The taps that were named, or those that the preset is made for."""
         if self.taps is not None:
             return self.taps
-        return recommended.choose_taps(network.stages) if self.preset == recommended.NAME else (LAST,)
+        return recommended.choose_taps(network.stages, pretrained) if self.preset == recommended.NAME else (LAST,)
 
     def build(self, network: Network, context: Context) -> Strategy:
         """The strategy of these settings around a network."""

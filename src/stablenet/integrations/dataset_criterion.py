@@ -95,7 +95,8 @@ class DatasetCriterion(nn.Module):
     ...     criterion(model(x), y, index).backward()
 
     model: as it starts, untrained or pretrained; it is run once over all samples here, without gradients and dropout.
-    taps: paths of early modules, where context shows, the first one first; of a ResNet "layer1" and "layer2".
+    taps: paths of early modules, where context shows, the first one first; of a ResNet "layer1" and "layer2", of a
+        pretrained one also "layer3:border", its third stage at the border of the image.
     samples: the training set, (x, y) by position, y an integer class, as far as possible without augmentation.
     pretrained: whether the model was trained on other images. What follows from it, `recommend` says: such a network
         gets offsets of the taps' leading components and even weights; any other gets weights of all taps, which grow

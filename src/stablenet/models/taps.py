@@ -5,6 +5,7 @@ A tap is `last`, a stage (`stage1`) or a module's own path; with `:form` it says
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from torch import Tensor, nn
 
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
+from stablenet.weighting.border import pool_border
 from stablenet.weighting.inputs import pool_maps
 
 LAST = "last"
-FORMS = ("meanstd", "mean", "std", "maps")
+MOST_EXTRA_TOKENS = 8  # a class token, one of distillation, registers
+FORMS = ("meanstd", "border", "mean", "std", "maps")
 
 B = TypeVar("B")
 
@@ -28,7 +31,8 @@ B = TypeVar("B")
 class Tap:
     """place: `last`, a stage (`stage1`) or the path of a module (`layer2.0.conv1`).
 
-    form: meanstd (B, 2C), mean or std (B, C) over positions, or maps as the module gives them.
+    form: meanstd (B, 2C), the same over the border of the image alone, mean or std (B, C) over positions, or maps as
+        the module gives them.
     """
 
     place: str
@@ -60,8 +64,21 @@ def shape_tap(features: Tensor, form: str, channels_last: bool = False) -> Tenso
         features = features.movedim(-1, 1)
     if form == "meanstd":
         return pool_maps(features)
+    if form == "border":
+        return pool_border(lay_out(features))
     flat = features.flatten(2).float()
     return flat.mean(2) if form == "mean" else torch.std(flat, 2, correction=0)
+
+
+def lay_out(features: Tensor) -> Tensor:
+    """Features (B, C, T) of tokens to maps (B, C, s, s); class and register tokens come before the s² of the image."""
+    if features.ndim != 3:
+        return features
+    count = features.shape[2]
+    side = math.isqrt(count)
+    if count - side * side > MOST_EXTRA_TOKENS:
+        raise UserError(f"{count} tokens are no square image, whose border could be told: take the form 'meanstd'")
+    return features[..., count - side * side :].unflatten(2, (side, side))
 
 
 class FeatureTaps:

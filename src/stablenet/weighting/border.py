@@ -106,16 +106,14 @@ def _draw_contrasts(grey: Tensor, distance: int) -> list[Tensor]:
 
 
 def pool_border(maps: Tensor) -> Tensor:
-    """As `pool_maps`, over the border alone.   maps: (b, c, h, w).   Returns (b, 2c)."""
-    return pool_maps(maps[:, :, mask_border(*maps.shape[2:])])
-
-
-def mask_border(height: int, width: int) -> Tensor:
-    """(h, w) bool: the outermost eighth on each side, at least one position wide."""
-    mask = torch.ones(height, width, dtype=torch.bool)
+    """As `pool_maps`, over the outermost eighth on each side, at least one position.   maps: (b, c, h, w)."""
+    height, width = maps.shape[2:]
     top, left = max(1, height // BORDER), max(1, width // BORDER)
-    mask[top : height - top, left : width - left] = False
-    return mask
+    if height <= 2 * top or width <= 2 * left:
+        return pool_maps(maps)  # all of it is border
+    between = maps[:, :, top : height - top]
+    strips = (maps[:, :, :top], maps[:, :, height - top :], between[..., :left], between[..., width - left :])
+    return pool_maps(torch.cat([strip.flatten(2) for strip in strips], 2))
 
 
 def mask_middle(height: int, width: int) -> Tensor:

@@ -6,7 +6,8 @@ The rules, in the order in which a training meets them:
 
 0. WHETHER TO ACT is decided from the training data alone (`decide`): where nothing says that context and label are
    tied, the training is plain training, to the bit.
-1. FEATURES are those of the first two stages of the network as it starts, pooled (`TAPS`, `choose_taps`).
+1. FEATURES are those of the first two stages of the network as it starts, pooled; of a pretrained network also those
+   of the third at the border of the image (`TAPS`, `BORDER_TAP`, `choose_taps`).
 2. Where the whole training set is at hand, everything is solved once, before training (`WHOLE_SET`, `recommend`):
    - a network trained FROM SCRATCH gets weights, which grow over the first sixth of the epochs, and half the offsets;
    - a PRETRAINED network gets one and a half times the offsets of leading components, and even weights.
@@ -44,6 +45,10 @@ TIED = 0.1
 # Context shows in early layers; the last one mostly encodes the label. On MNIST-M at 0.9 the last layer gains a quarter
 # of what shallow stages do, and which of the two stages makes no difference (ablations in results/mnist-m).
 TAPS = ("stage1", "stage2")
+# The third stage of a pretrained network knows kinds of places, but also the object: so it is read where the
+# surroundings are, at the border of the image, besides the first two. On the beds to develop on, linear heads with
+# offsets of the three gain more away from the context than with those of the first two (results/natural/context.md).
+BORDER_TAP = "stage3:border"  # where the network names a third stage
 LAST_LAYER = "last"
 
 # --- Weights ------------------------------------------------------------------------------------------------------
@@ -197,14 +202,15 @@ def recommend(
     return WholeSetPlan(strength=strength, ramp=ramp, offset=offset, components=components, penalty=penalty)
 
 
-def choose_taps(known: Container[str]) -> tuple[str, ...]:
+def choose_taps(known: Container[str], pretrained: bool = False) -> tuple[str, ...]:
     """The taps of the preset, for a network that names these stages."""
     if not all(stage in known for stage in TAPS):
         raise UserError(
-            f"the preset {NAME!r} reads the first two stages, and this backbone names none: set "
+            f"the preset {NAME!r} reads stages, and this backbone does not name its first two: set "
             "method.parameters.taps to modules of it, or to ['last']"
         )
-    return TAPS
+    deep = pretrained and BORDER_TAP.partition(":")[0] in known
+    return (*TAPS, BORDER_TAP) if deep else TAPS
 
 
 def context_use(plain: float, weighted: float, effective: float) -> float:
