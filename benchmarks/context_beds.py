@@ -203,9 +203,9 @@ def _open_part(table: Any, split: Manifest, part: str) -> PartSamples:
     return read_part(prepare(table, default_store_path(table, None)).store, split, part)
 
 
-def _open_list(table: ImageList, kept: pd.Series) -> PartSamples:
+def _open_list(table: ImageList, kept: pd.Series, size: int | None = None) -> PartSamples:
     """Images of a list without a split; its store holds all of them."""
-    store = prepare(table, default_store_path(table, None)).store
+    store = prepare(table, default_store_path(table, size), size=size).store
     place = {name: number for number, name in enumerate(store.ids)}
     rows = table.rows[kept]
     columns = (torch.tensor(rows[name].to_numpy().copy()) for name in ("label", "domain"))
@@ -217,7 +217,9 @@ def _classify_places(table: CutoutList) -> PartSamples:
     """Photographs of places, to be told apart: what is at the border is what they show."""
     rows = table.backgrounds.rows.assign(label=table.backgrounds.rows["domain"])
     few = (rows["subset"] == "train") & (rows.groupby(["subset", "domain"]).cumcount() < 200)
-    return _open_list(replace(table.backgrounds, name="places", rows=rows, classes=table.backgrounds.domains), few)
+    return _open_list(
+        replace(table.backgrounds, name="places", rows=rows, classes=table.backgrounds.domains), few, SIDE
+    )
 
 
 def _hash(names: pd.Series) -> pd.Series:

@@ -6,6 +6,9 @@
     python -m benchmarks.evidence weights --recipe mnistm-dr0.9 --seeds 30,31,32 --root DATA
     python -m benchmarks.evidence figure results/mnist-m/mnist-m.toml runs docs/pictures/mnist-m.png
     python -m benchmarks.evidence figure results/pacs/flexible-5.toml runs docs/pictures/pacs.png --root DATA
+    python -m benchmarks.evidence figure results/natural/natural.toml runs docs/pictures/natural.png --root DATA \\
+      --row recommended --columns street-worst,sea-worst,breeds-worst,few-worst --seeds 50,51,52,53,54 \\
+      --labels "streets,sea,8 breeds,19 breeds"
 
 A packed run is its config, status, records, evaluations and timing; its split and its networks are not kept: `stablenet
 train` with the config reproduces the split, and the network on the same machine.
@@ -125,8 +128,21 @@ def show_weights(recipe: str, seeds: list[int], root: Path | None, settings: lis
     print("| mean | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
 
 
-def draw(name: str, runs: Path, out: Path, seeds: list[int], root: Path | None) -> None:
-    """Accuracy of a table's columns, and every seed's difference from plain training."""
+def draw(
+    name: str,
+    runs: Path,
+    out: Path,
+    seeds: list[int],
+    root: Path | None,
+    *,
+    method: str,
+    chosen: list[str],
+    labels: list[str],
+) -> None:
+    """Accuracy of a table's columns, and every seed's difference from plain training.
+
+    method: the row beside plain training.   chosen: columns; none for all that are no mean.   labels: below them.
+    """
     import matplotlib
 
     matplotlib.use("agg")
@@ -136,9 +152,10 @@ def draw(name: str, runs: Path, out: Path, seeds: list[int], root: Path | None) 
 
     table = find_table(name)
     result = collect(table, runs, seeds=seeds, root=root)
-    columns = [column for column in result.columns if not column.mean_of]
+    columns = [c for c in result.columns if (c.id in chosen if chosen else not c.mean_of)]
+    worst = all(column.metric == "worst-group" for column in columns)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for row, title, colour in (("erm", "plain training", "#888888"), ("stablenet-recommended", "StableNet", "#1769aa")):
+    for row, title, colour in (("erm", "plain training", "#888888"), (method, "StableNet", "#1769aa")):
         cells: list[Any] = [result.cell(row, column.id) for column in columns]
         left.errorbar(
             range(len(cells)),
@@ -150,18 +167,22 @@ def draw(name: str, runs: Path, out: Path, seeds: list[int], root: Path | None) 
             fmt="o-" if table.x_title else "o",
         )
     for place, column in enumerate(columns):
-        versus = result.cell("stablenet-recommended", column.id).versus
+        versus = result.cell(method, column.id).versus
         right.scatter([place] * len(versus.differences), versus.differences, color="#1769aa", alpha=0.5, s=16, lw=0)
         right.plot([place - 0.25, place + 0.25], [versus.mean] * 2, color="#0b3d66", lw=2)
     right.axhline(0, color="#888888", lw=1)
-    left.set_ylabel("accuracy on the target, %")
+    left.set_ylabel("accuracy of the worst group, %" if worst else "accuracy on the target, %")
     right.set_ylabel("StableNet − plain training, points")
     for axis in (left, right):
-        axis.set_xticks(range(len(columns)), [column.title.removeprefix("DR") for column in columns])
-        axis.set_xlabel(table.x_title or "target")
+        axis.set_xticks(range(len(columns)), labels or [column.title.removeprefix("DR") for column in columns])
+        axis.set_xlabel(table.x_title or ("" if labels else "target"))
         axis.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, loc="lower left")
+    left.legend(frameon=False, loc="best" if worst else "lower left")
     figure.savefig(out, dpi=140)
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def main() -> None:
@@ -176,6 +197,9 @@ def main() -> None:
     verb.add_argument("table")
     verb.add_argument("runs", type=Path)
     verb.add_argument("out", type=Path)
+    verb.add_argument("--row", default="stablenet-recommended")
+    verb.add_argument("--columns", default="")
+    verb.add_argument("--labels", default="", help="below the columns, instead of their titles")
     verb.add_argument("--seeds", default=SEEDS)
     verb.add_argument("--root", type=Path)
     verb = verbs.add_parser("paired")
@@ -194,10 +218,10 @@ def main() -> None:
     if arguments.verb == "weights":
         show_weights(arguments.recipe, seeds, arguments.root, arguments.set)
     elif arguments.verb == "paired":
-        columns = [column for column in arguments.columns.split(",") if column]
-        show_paired(arguments.table, arguments.runs, columns, seeds, arguments.root)
+        show_paired(arguments.table, arguments.runs, _list(arguments.columns), seeds, arguments.root)
     elif arguments.verb == "figure":
-        draw(arguments.table, arguments.runs, arguments.out, seeds, arguments.root)
+        named = {"method": arguments.row, "chosen": _list(arguments.columns), "labels": _list(arguments.labels)}
+        draw(arguments.table, arguments.runs, arguments.out, seeds, arguments.root, **named)
     else:
         {"pack": pack, "unpack": unpack}[arguments.verb](arguments.source, arguments.out)
 

@@ -16,7 +16,7 @@ from stablenet.weighting import recommended
 FIRST = "1"  # release 0.1; its runs do not state a version
 CURRENT = "2"
 CHANGES = {
-    FIRST: "release 0.1: it always acts; offsets of a pretrained network are those of its first two stages, as they are",
+    FIRST: "release 0.1: it always acts; a pretrained network gets the offsets of its first two stages, as they are",
     CURRENT: "it decides from the training data whether to act; offsets of a pretrained network as in `recommended.py`",
 }
 
