@@ -65,7 +65,7 @@ def tabulate_recipes() -> Iterator[str]:
 
 def tabulate_paper() -> Iterator[str]:
     """What the paper shows: commands, needs, hours, what has been measured."""
-    from stablenet.bench.paper_list import list_items
+    from stablenet.bench.results import list_items
 
     yield "| | what | commands | needs | GPU hours | measured here |"
     yield "|---|---|---|---|---:|---|"

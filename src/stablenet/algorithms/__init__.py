@@ -2,10 +2,10 @@
 
 In reading order: `algorithm` (the interface between a method and the engine), `erm` (the simplest method), `strategy`,
 `stablenet` and `preset_versions`. The methods it is compared with stand beside each other: `hsic`, `cnbb`, `mixup`,
-`focal`, `jigen`, `rsc`, `dg_mmld`, `m_ada` with its `autoencoder`; and those that learn from domain labels,
-`group_dro`, `irm`, `coral`, `d_sam`, `epi_fcr`, `metareg`, `far`. Against spurious correlations without group labels:
-`two_stage` with `jtt`, `spare` and `eiil`; `ula`, `lff` and `lc`; `last_layer` with `afr`, and with `dfr`, which knows
-the groups, as `known_contexts` does.
+`focal`, `jigen`, `rsc`, `dg_mmld`, `m_ada`; and those that learn from domain labels, `group_dro`, `irm`, `coral`,
+`d_sam`, `epi_fcr`, `metareg`, `far`. Against spurious correlations without group labels: `two_stage` with `jtt`,
+`spare` and `eiil`; `ula`, `lff` and `lc`; `last_layer` with `afr`, and with `dfr`, which knows the groups, as
+`known_contexts` does.
 """
 
 from __future__ import annotations
