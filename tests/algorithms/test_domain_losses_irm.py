@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from stablenet.algorithms.irm import invariance_penalty, scale_slope
+from stablenet.algorithms.domain_losses import invariance_penalty, scale_slope
 from stablenet.errors import UserError
 from tests.algorithms.test_methods import AllBatches, make, make_batch
 from tests.algorithms.toys import accuracy, fit, loss_and_gradient, toy_batch, toy_method

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from stablenet.algorithms.eiil import infer_environments
-from stablenet.algorithms.irm import scale_slope
-from stablenet.algorithms.spare import find_clusters
-from stablenet.algorithms.two_stage import Outputs
+from stablenet.algorithms.domain_losses import scale_slope
+from stablenet.algorithms.two_stage import Outputs, find_clusters, infer_environments
 from tests.algorithms.biased import draw, train
 from tests.algorithms.test_methods import AllBatches, make, make_batch
 

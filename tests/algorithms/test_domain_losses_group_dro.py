@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from stablenet.algorithms import Context, build_algorithm
-from stablenet.algorithms.group_dro import mean_by_group, start_weights, weigh_samples
+from stablenet.algorithms.domain_losses import mean_by_group, start_weights, weigh_samples
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.test_methods import make, make_batch

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from stablenet.algorithms.coral import domain_distance
+from stablenet.algorithms.domain_losses import domain_distance
 from stablenet.errors import UserError
 from tests.algorithms.test_methods import make, make_batch
 from tests.algorithms.toys import accuracy, fit, loss_and_gradient, toy_batch, toy_method
