@@ -1,7 +1,7 @@
 """The command line. A verb parses its options, calls one library function and prints one result.
 
-In reading order: `main` (runs a verb and turns a mistake, or what nobody expected, into one sentence); `verbs` (gathers
-them), `verbs_train` (train, config, demo and try), `verbs_lists`, `verbs_models`, `verbs_data`, `verbs_bench` (bench
-and paper), `verbs_pages` and `verbs_diagnose`, with `completion` for shells; what they print, `console`, `data_output`,
-`bench_output` and `progress`.
+In reading order: `main` (runs a verb and turns a mistake into one line) and `last_net` (what nobody expected); `verbs`
+(gathers them), `verbs_train` (train, config, demo and try), `verbs_lists`, `verbs_models`, `verbs_data`, `verbs_bench`
+(bench and paper), `verbs_pages` and `verbs_diagnose`, with `completion` for shells; what they print, `console`,
+`data_output`, `bench_output` and `progress`.
 """

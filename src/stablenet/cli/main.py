@@ -1,88 +1,17 @@
 """The command `stablenet`: runs a verb, and turns every way in which it may fail into one sentence.
 
 Light, so that Ctrl-C is answered from the first moment: the verbs are imported where they are run.
-
-The file holds the command, the versions, the traceback and, of a training, its config; no data.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
-import platform
 import re
-import shlex
 import signal
 import sys
-import tempfile
-import traceback
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from stablenet.errors import INTERRUPTED, MISTAKE, OUR_MISTAKE, UserError
-from stablenet.files import explain_os_error
-
-_OUT_OF_MEMORY = (
-    "can't start new thread",
-    "failed to map segment",
-    "annot allocate memory",
-    "bad_alloc",
-    "DefaultCPUAllocator",
-    "out of memory",
-    "could not create a primitive",  # oneDNN
-)
-_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "pillow", "scikit-learn", "rich", "typer")
-
-
-def explain(error: Exception) -> tuple[str, int]:
-    """A sentence about an unexpected error, and the exit status.
-
-    What the system refuses is no mistake of StableNet: then the sentence says what to do, and there is no report.
-    """
-    if isinstance(error, OSError):
-        return str(explain_os_error(error)), MISTAKE
-    if _is_out_of_memory(error):
-        return (
-            "out of memory: use fewer or smaller data, a smaller batch or model, or a machine with more memory",
-            MISTAKE,
-        )
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"StableNet failed unexpectedly ({what[:200]}); {_describe_report(error)}", OUR_MISTAKE
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, which libraries say in their own ways."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY)
-
-
-def _describe_report(error: Exception) -> str:
-    try:
-        path = _write_report(error)
-    except OSError as refused:
-        return f"the report could not be written: {refused.strerror}"
-    return f"please report it with the file {path}"
-
-
-def _write_report(error: Exception) -> str:
-    number, path = tempfile.mkstemp(prefix="stablenet-error-", suffix=".txt")
-    with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(_describe(error))
-    return path
-
-
-def _describe(error: Exception) -> str:
-    command = shlex.join(["stablenet", *sys.argv[1:]])
-    system = f"Python {platform.python_version()} on {platform.platform()}"
-    versions = "\n".join(f"{name} {_version(name)}" for name in ("stablenet", *_PACKAGES))
-    return f"{command}\n\n{system}\n{versions}\n\n{''.join(traceback.format_exception(error))}"
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
-
+from stablenet.errors import INTERRUPTED, MISTAKE, UserError
 
 if TYPE_CHECKING:
     pass
@@ -109,6 +38,8 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
+        from stablenet.cli.last_net import explain
+
         _fail(*explain(error))
 
 

@@ -267,7 +267,7 @@ class Run:
     def weights(self) -> pd.DataFrame:
         """Sample weights and offsets, a row per training sample: id, label, domain, weight, offset, context.
 
-        See `stablenet.engine.run`.
+        See `read_weights`.
         """
 
         if self.folder.weights.exists():
