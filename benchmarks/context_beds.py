@@ -18,8 +18,7 @@ from torch import Tensor
 
 from benchmarks import coloured
 from stablenet.data.augment import Normalization, Resize
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.image_list import ComposedList, ImageList
+from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.data.loader import PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import default_store_path, prepare, prepare_part

@@ -97,7 +97,7 @@ def measure_speed(options: argparse.Namespace) -> None:
 
 
 def print_one_fit(options: argparse.Namespace) -> None:
-    from stablenet.tabular import functions
+    from stablenet.tabular import solve
 
     rows = options.rows[0]
     generator = np.random.default_rng(0)
@@ -105,14 +105,14 @@ def print_one_fit(options: argparse.Namespace) -> None:
     x[:, 1:] += 0.5 * x[:, :-1]
     y = x[:, :5].sum(1) + generator.normal(size=rows)
     evaluations = 0
-    original = functions.TableStatistic.value_and_gradient
+    original = solve.TableStatistic.value_and_gradient
 
     def counted(self: Any, w: Any) -> Any:
         nonlocal evaluations
         evaluations += 1
         return original(self, w)
 
-    functions.TableStatistic.value_and_gradient = counted  # type: ignore[method-assign]
+    solve.TableStatistic.value_and_gradient = counted  # type: ignore[method-assign]
     start, cpu = time.perf_counter(), time.process_time()
     model = StableRegressor().fit(x, y)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu

@@ -25,10 +25,10 @@ from torch.nn import functional as F
 from benchmarks.published import Table, learn_weights, update_table
 from stablenet import StableWeighting
 from stablenet.weighting import random_fourier_features
-from stablenet.weighting.gram import GramPairs
 from stablenet.weighting.presets import settings_of
+from stablenet.weighting.problem import fitting_threads
 from stablenet.weighting.solver import solve_weights
-from stablenet.weighting.threads import fitting_threads
+from stablenet.weighting.statistic import GramPairs
 
 STEPS, BATCH, ROWS = 20, 128, 256
 # The preset `paper` with the published code's covariance, on features of unit scale.

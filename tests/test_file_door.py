@@ -19,7 +19,7 @@ METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "open", "to_c
 PACKAGED = ("files(", "_FOLDER.")  # files of this package, through importlib.resources
 # file: what it opens, and why that is right there
 ALLOWED = {
-    "cli/last_net.py": ({"os.fdopen"}, "the report of an error, a new file in the folder for temporary files"),
+    "cli/main.py": ({"os.fdopen"}, "the report of an error, a new file in the folder for temporary files"),
     "cli/completion.py": ({"file.read_text"}, "the source of torchvision, which is installed"),
     "cli/verbs_models.py": ({"table.to_csv"}, "to the standard output"),
     "data/check.py": ({"zipfile.ZipFile"}, "an archive that was listed before"),
@@ -30,22 +30,22 @@ ALLOWED = {
         {"part.open", "zipfile.ZipFile"},
         "a download, which gets its name once checked",
     ),
-    "data/sources/listing.py": ({"file.open"}, "one line; what is wrong with the file is said by the door"),
+    "data/sources/own.py": ({"file.open"}, "one line; what is wrong with the file is said by the door"),
     "data/store.py": ({"np.memmap", "zipfile.ZipFile"}, "pixels whose size was checked; an archive listed before"),
     "engine/checkpoint.py": ({"safe_open"}, "after `check_file`"),
     "engine/feature_cache.py": (
         {"np.memmap", "(self._folder / name).open"},
         "sizes checked; inside `build_folder`",
     ),
-    "engine/kept_weights.py": ({"table.to_parquet"}, "inside `write_whole`"),
+    "engine/run.py": ({"table.to_parquet"}, "inside `write_whole`"),
     "evaluation/predict.py": ({"table.to_csv", "table.to_parquet"}, "inside `write_whole`"),
     "models/build.py": ({"torch.load", "safe_open"}, "after `hash_file` or `check_file`, with tensors alone"),
     "processes.py": ({"log.open"}, "the error stream of a process"),
     "saliency/maps.py": ({"Image.open"}, "bytes that `read_bytes` gave"),
-    "tryout/choose_network.py": ({"Image.open"}, "bytes that the list of images gave"),
+    "tryout/plan_tryout.py": ({"Image.open"}, "bytes that the list of images gave"),
     "tryout/run_tryout.py": ({"request.open"}, "images, by their own reader"),
-    "weighting/budget.py": ({"open"}, "what the system says of its memory"),
-    "weighting/shelf.py": ({"os.fdopen", "torch.from_file"}, "a map without a name, reserved as a whole"),
+    "weighting/chunks.py": ({"open"}, "what the system says of its memory"),
+    "weighting/samples.py": ({"os.fdopen", "torch.from_file"}, "a map without a name, reserved as a whole"),
 }
 
 

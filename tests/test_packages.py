@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,11 @@ def list_members(package: Path) -> list[str]:
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: ".".join(path.relative_to(ROOT.parent).parts))
 def test_a_package_names_all_it_holds_in_reading_order(package):
     assert sorted(read_order(package)) == list_members(package)
+
+
+def test_no_two_modules_share_a_name():
+    names = Counter(path.name for path in ROOT.rglob("*.py") if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_two_public_classes_share_a_name():

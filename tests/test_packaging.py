@@ -226,7 +226,7 @@ def test_shells_complete_verbs(shell):
 def test_extras_and_bounds_agree():
     extras = PROJECT["optional-dependencies"]
     assert {"cluster", "onnx", "dev", "integrations"} <= extras.keys()
-    replaced = {"wandb", "mlflow"}  # by what tests/engine/test_loggers.py puts in their places
+    replaced = {"wandb", "mlflow"}  # by what tests/engine/test_monitor_loggers.py puts in their places
     wanted = {name for extra, names in extras.items() if extra not in {"dev", *replaced} for name in names}
     missing = {name for name in wanted if name not in extras["dev"]} - set(extras.get("docs", ()))
     assert not missing, "the tests need every extra"

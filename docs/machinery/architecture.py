@@ -62,8 +62,8 @@ STEPS = (
     Step("12  Records, models", "engine/state.py", "save_checkpoint", COLUMNS[0], 582, WIDE),
     Step("13  Selection", "evaluation/selection.py", "select_epoch", COLUMNS[1], 582, WIDE),
     Step("14  Evaluation", "evaluation/evaluate.py", "evaluate_run", COLUMNS[2], 582, WIDE),
-    Step("16  Report page", "report/build_report.py", "build_report", COLUMNS[3], 582, WIDE),
-    Step("15  weights.parquet", "engine/kept_weights.py", "save_weights", COLUMNS[2], 428, WIDE),
+    Step("16  Report page", "report/report_page.py", "build_report", COLUMNS[3], 582, WIDE),
+    Step("15  weights.parquet", "engine/run.py", "save_weights", COLUMNS[2], 428, WIDE),
 )
 ARROWS = (
     *(f"M{x + WIDE} {y + BOX / 2:g} H{x + 237}" for y in (52, 198, 582) for x in COLUMNS[:3]),

@@ -65,7 +65,7 @@ def tabulate_recipes() -> Iterator[str]:
 
 def tabulate_paper() -> Iterator[str]:
     """What the paper shows: commands, needs, hours, what has been measured."""
-    from stablenet.bench.paper_list import list_items
+    from stablenet.bench.results import list_items
 
     yield "| | what | commands | needs | GPU hours | measured here |"
     yield "|---|---|---|---|---:|---|"
@@ -105,12 +105,20 @@ def list_methods() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _introduce(kind: type) -> str:
+    """What a method's file says of it; nothing where several share a file, as their classes say what they are."""
+    from stablenet.algorithms import ALGORITHMS
+
+    alone = sum(ALGORITHMS[name].__module__ == kind.__module__ for name in ALGORITHMS) == 1
+    return render(inspect.getdoc(inspect.getmodule(kind)) or "") if alone else ""
+
+
 def describe_method(name: str) -> str:
     """One method from its own words: module, class and settings; marked if it approximates or needs domain labels."""
     from stablenet.algorithms import ALGORITHMS
 
     kind = ALGORITHMS[name]
-    lines = [f"# {name}", "", render(inspect.getdoc(inspect.getmodule(kind)) or ""), ""]
+    lines = [f"# {name}", "", _introduce(kind), ""]
     if kind.approximation:
         lines += ['!!! warning "An approximation"', f"    {escape(kind.approximation)}", ""]
     lines += [_split_departures(render(inspect.getdoc(kind) or ""), _say_elsewhere(name)), ""]

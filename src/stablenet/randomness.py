@@ -5,8 +5,8 @@ torch's generators. A sample's numbers depend only on (seed, epoch, index), not 
 resuming and dividing batches among processes change nothing. The mixer is splitmix64 (Steele, Lea and Flood, Fast
 Splittable Pseudorandom Number Generators, OOPSLA 2014), in wrapping int64 arithmetic on any device.
 
-Depends on torch only, like `stablenet.weighting`. Splits are drawn by `stablenet.data.draw` instead, which orders names
-by their hashes, so that `stablenet data split` need not import torch.
+Depends on torch only, like `stablenet.weighting`. Splits are drawn by `stablenet.data.splits.counting` instead, which
+orders names by their hashes, so that `stablenet data split` need not import torch.
 """
 
 from __future__ import annotations

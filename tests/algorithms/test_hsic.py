@@ -10,8 +10,8 @@ from torch import nn
 from stablenet.algorithms.hsic import HsicPairs, HSICSettings, check_size, solve_hsic
 from stablenet.errors import UserError
 from stablenet.weighting import pairwise_dependence, random_fourier_features, standardize
-from stablenet.weighting.gram import GramPairs
 from stablenet.weighting.solver import solve_weights
+from stablenet.weighting.statistic import GramPairs
 from tests.algorithms.test_methods import make, make_batch
 from tests.algorithms.toys import loss_and_gradient, toy_method
 from tests.reference.hsic import biased_hsic

@@ -7,9 +7,16 @@ import torch
 from scipy.optimize import minimize
 from torch.nn import functional
 
-from stablenet.algorithms.afr import AFR, bound_curvature, descend, weigh_unsure
-from stablenet.algorithms.dfr import draw_balanced, fit_sparse
-from stablenet.algorithms.last_layer import HeldOut, keep_rows
+from stablenet.algorithms.last_layer import (
+    AFR,
+    HeldOut,
+    bound_curvature,
+    descend,
+    draw_balanced,
+    fit_sparse,
+    keep_rows,
+    weigh_unsure,
+)
 from stablenet.errors import UserError
 from tests.algorithms.biased import SAMPLES, draw, train
 from tests.algorithms.test_methods import make, make_batch

@@ -6,7 +6,6 @@ from torch import nn
 from torch.nn import functional
 
 from stablenet.algorithms import Context, build_algorithm, m_ada
-from stablenet.algorithms.autoencoder import shrink
 from stablenet.algorithms.m_ada import (
     AugmentedPool,
     MADASettings,
@@ -14,6 +13,7 @@ from stablenet.algorithms.m_ada import (
     choose_rows,
     copy_source,
     pick_source,
+    shrink,
     take_step,
 )
 from stablenet.data.loader import Batch

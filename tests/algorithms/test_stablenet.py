@@ -16,7 +16,8 @@ from stablenet.engine.ranking import find_best, validation_rank
 from stablenet.errors import UserError
 from stablenet.metrics import GroupCounts
 from stablenet.models import build_network
-from stablenet.weighting import shelf, solve_dataset, solve_offsets
+from stablenet.weighting import samples as samples_module
+from stablenet.weighting import solve_dataset, solve_offsets
 from stablenet.weighting.logistic import cross_fit
 from stablenet.weighting.recommended import PRETRAINED_PENALTY
 from tests.engine.tiny import StopAt, begin_again, epochs, read, tiny_run
@@ -319,8 +320,8 @@ def test_bad_plans_for_solves_are_refused(tmp_path, setting, message):
 def test_features_kept_elsewhere_give_the_same_run(tmp_path, monkeypatch, place):
     place = str(tmp_path / place) if "/" in place else place
     one = tiny_run(tmp_path / "one", "stablenet", "train.epochs=1")
-    made, reserve = [], shelf.reserve
-    monkeypatch.setattr(shelf, "reserve", lambda *given: made.append(given[3]) or reserve(*given))
+    made, reserve = [], samples_module.reserve
+    monkeypatch.setattr(samples_module, "reserve", lambda *given: made.append(given[3]) or reserve(*given))
     two = tiny_run(tmp_path / "two", "stablenet", "train.epochs=1", f"method.parameters.features={place}")
     assert [str(each) for each in made] == [place] * 2  # of the training and the validation samples
     assert one.records[1:] == two.records[1:]

@@ -13,7 +13,7 @@ from stablenet.cli import completion
 from stablenet.data.sources import SOURCES
 from stablenet.data.splits import SPLITS
 from stablenet.engine.config import list_recipes
-from stablenet.engine.loggers import LOGGERS
+from stablenet.engine.monitor import LOGGERS
 from stablenet.evaluation.selection import RULES
 from stablenet.export import FORMATS
 from stablenet.models import list_backbones

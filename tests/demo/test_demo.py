@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from stablenet.demo import DemoSettings, run_demo
-from stablenet.demo.demo_charts import read_sample_weights, share_dominant, show_extremes, show_part
-from stablenet.demo.demo_findings import gather_findings
+from stablenet.demo.demo_runs import gather_findings
+from stablenet.demo.run_demo import read_sample_weights, share_dominant, show_extremes, show_part
 from stablenet.engine.run import load_run
 from stablenet.errors import UserError
 

@@ -16,8 +16,7 @@ from stablenet import UserError
 from stablenet.data.sources.own import open_own
 from stablenet.data.splits import split_table
 from stablenet.diagnose.diagnosis_page import write_page
-from stablenet.diagnose.images import ImageChoices, diagnose_images
-from stablenet.diagnose.shallow import ShallowStages
+from stablenet.diagnose.images import ImageChoices, ShallowStages, diagnose_images
 from stablenet.diagnose.subject import Division, choose_images, extract_features, open_place, open_source
 
 

@@ -9,7 +9,7 @@ import pytest
 from stablenet import UserError
 from stablenet.diagnose.diagnosis_page import write_page
 from stablenet.diagnose.tables import diagnose_table
-from stablenet.tabular.question import TableQuestion
+from stablenet.tabular.reading import TableQuestion
 
 
 def draw_table(agree, noise=0.2, rows=600, seed=0):

@@ -9,8 +9,7 @@ import torch
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import evaluate_run
 from stablenet.export import FORMATS, PackagedModel, export_run, load_model
-from stablenet.export.export_run import compare_outputs, escape_markdown, make_probes, write_code
-from stablenet.export.formats import Safetensors
+from stablenet.export.export_run import Safetensors, compare_outputs, escape_markdown, make_probes, write_code
 from tests.made_run import random_network
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stablenet.independence import independence_test, pairwise_independence_test, testing
-from stablenet.independence.columns import build_features, squared_norms
+from stablenet.independence.column_features import build_features, squared_norms
 from stablenet.independence.testing import adjust_benjamini_hochberg, adjust_holm
 from stablenet.weighting.fourier import draw_fourier_functions
 from tests.independence.draws import ASYMPTOTIC, normal, seeded

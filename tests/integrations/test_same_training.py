@@ -7,7 +7,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from stablenet.engine import train as engine
-from stablenet.engine.optimizers import learning_rate, make_optimizer, set_rate
+from stablenet.engine.stepping import learning_rate, make_optimizer, set_rate
 from stablenet.integrations import DatasetCriterion
 from tests.engine.tiny import CLASSES, begin_again, tiny_run
 

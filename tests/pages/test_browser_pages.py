@@ -6,9 +6,9 @@ import pytest
 
 from stablenet.diagnose.diagnosis_page import write_page
 from stablenet.diagnose.next_steps import Asked
-from stablenet.tabular import table_page
 from stablenet.tabular.fit import TableChoices, fit_table
-from tests.diagnose.test_exceptions import HOSTILE, make
+from stablenet.tabular.fit import write_page as write_table_page
+from tests.diagnose.test_next_steps_exceptions import HOSTILE, make
 from tests.pages.checks import find_faults
 
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
     g = np.random.default_rng(0)
     frame = pd.DataFrame(g.normal(size=(90, 3)), columns=["rain", "wind" * 30, "sun"])
     frame = frame.assign(site=np.repeat(["north", "south", HOSTILE], 30), yield_=frame["rain"] + g.normal(size=90))
-    table_page.write_page(fit_table(frame, TableChoices(target="yield_", environment="site")), folder / "table.html")
+    write_table_page(fit_table(frame, TableChoices(target="yield_", environment="site")), folder / "table.html")
     return folder
 
 

@@ -11,9 +11,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from stablenet import UserError
-from stablenet.tabular.fit import FoldErrors, TableChoices, fit_table
-from stablenet.tabular.question import guess_task, read_csv
-from stablenet.tabular.table_page import environment_shares, summarise, write_page
+from stablenet.tabular.fit import FoldErrors, TableChoices, environment_shares, fit_table, summarise, write_page
+from stablenet.tabular.reading import guess_task, read_csv
 
 
 @pytest.fixture

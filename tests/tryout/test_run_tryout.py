@@ -13,8 +13,7 @@ from stablenet.bench.results import compare_seeds
 from stablenet.cli.main import app
 from stablenet.errors import UserError
 from stablenet.tryout import Request, run_tryout
-from stablenet.tryout.choose_network import NetworkChoice
-from stablenet.tryout.plan_tryout import fit_epochs
+from stablenet.tryout.plan_tryout import NetworkChoice, fit_epochs
 from stablenet.tryout.run_tryout import write_verdict
 
 

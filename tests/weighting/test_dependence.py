@@ -5,9 +5,15 @@ import pytest
 import torch
 
 from stablenet.errors import UserError
-from stablenet.weighting import dependence_matrix, gram, label_dependence, pairwise_dependence, random_fourier_features
+from stablenet.weighting import (
+    dependence_matrix,
+    label_dependence,
+    pairwise_dependence,
+    random_fourier_features,
+    statistic,
+)
 from stablenet.weighting.dependence import choose_method, prepare_same_pairs
-from stablenet.weighting.gram import PRODUCTS_UP_TO, sum_of_squared_grams
+from stablenet.weighting.statistic import PRODUCTS_UP_TO, sum_of_squared_grams
 from tests.reference import dependence as reference
 
 FORMS = ("paper", "covariance")
@@ -107,7 +113,7 @@ def test_many_functions_take_the_other_route_to_the_same_matrix():
 
 @pytest.mark.parametrize("n", [9, 64, 130])
 def test_products_in_strips_are_symmetric_and_the_same(monkeypatch, n):
-    monkeypatch.setattr(gram, "LEAST_FOR_STRIPS", 0)
+    monkeypatch.setattr(statistic, "LEAST_FOR_STRIPS", 0)
     blocks = torch.randn(6, 3, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = sum_of_squared_grams(blocks)
     expected = torch.einsum("iqn,iqk->ink", blocks, blocks).square().sum(0)

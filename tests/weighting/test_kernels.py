@@ -114,7 +114,7 @@ def test_a_reset_makes_room_for_new_graphs(monkeypatch):
         recorded.append(step)
         return Graph(step)
 
-    monkeypatch.setattr("stablenet.weighting.kernels.step_graph.record_step", record_step)
+    monkeypatch.setattr("stablenet.weighting.kernels.record_step", record_step)
     monkeypatch.setattr("stablenet.weighting.module.may_record", lambda *about: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     weighting = StableWeighting("published")

@@ -9,8 +9,7 @@ from torch.nn import functional
 
 from stablenet.errors import UserError
 from stablenet.weighting import DatasetOffsets, solve_offsets
-from stablenet.weighting.components import leading_components
-from stablenet.weighting.logistic import FOLDS, RIDGES, cross_fit, deal_folds, whole_regressors
+from stablenet.weighting.logistic import FOLDS, RIDGES, cross_fit, deal_folds, leading_components, whole_regressors
 from tests.weighting.test_logistic import predicted_by_features
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from stablenet.errors import UserError
-from stablenet.weighting import DatasetWeighting, WholeSet, WholeSetPlan, dataset, offsets, shelf
-from stablenet.weighting.shelf import own_range
+from stablenet.weighting import DatasetWeighting, WholeSet, WholeSetPlan, dataset, offsets, samples
+from stablenet.weighting.samples import own_range
 from tests.weighting.test_dataset import contexts
 from tests.weighting.test_distributed import free_port
 
@@ -19,9 +19,9 @@ CHUNK = 128
 SOLVE = textwrap.dedent(
     """
     import torch
-    from stablenet.weighting import WholeSet, WholeSetPlan, dataset, offsets, shelf
+    from stablenet.weighting import WholeSet, WholeSetPlan, dataset, offsets, samples
 
-    for module in (dataset, offsets, shelf):
+    for module in (dataset, offsets, samples):
         module.CHUNK_ROWS = 128
     dataset.whole_need = offsets.whole_need = lambda *sizes: 2**50
 
@@ -63,7 +63,7 @@ WORKER = SOLVE + textwrap.dedent(
 
     distributed.sum_in_place = leave
     mixed = [(part, z[part], y[part]) for part in torch.arange(rank, 600, 2).split(50)]
-    own = torch.arange(*shelf.own_range(600, rank, 2))
+    own = torch.arange(*samples.own_range(600, rank, 2))
     try:
         found = [solve(mixed), solve([(own, z[own], y[own])]), solve(mixed, components=0)]
     except UserError as error:
@@ -94,7 +94,7 @@ def run_two(folder, leaves=0):
 @pytest.fixture
 def in_chunks(monkeypatch):
     """Every set is in chunks of 128."""
-    for module in (dataset, offsets, shelf):
+    for module in (dataset, offsets, samples):
         monkeypatch.setattr(module, "CHUNK_ROWS", CHUNK)
     for module in (dataset, offsets):
         monkeypatch.setattr(module, "whole_need", lambda *sizes: 2**50)

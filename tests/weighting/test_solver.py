@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from stablenet.weighting import effective_sample_size
-from stablenet.weighting.gram import GramPairs
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
 from stablenet.weighting.solver import blend_to_ess, ess_spread_limit, optimality_gap, solve_weights
+from stablenet.weighting.statistic import GramPairs
 
 
 def correlated(n=96, m=6, seed=0):

@@ -17,8 +17,7 @@ from stablenet.weighting import (
     solve_offsets,
     streamed,
 )
-from stablenet.weighting.budget import read_size, show_size
-from stablenet.weighting.chunks import ExactSum, Rows, column_moments
+from stablenet.weighting.chunks import ExactSum, Rows, column_moments, read_size, show_size
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.fourier import apply_fourier_functions, standardize
 from stablenet.weighting.problem import draw_functions, unit_functions, unit_labels

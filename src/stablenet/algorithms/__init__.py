@@ -1,11 +1,11 @@
-"""The methods, registered by name below: one class and one paper each.
+"""The methods, registered by name below: each has a class and a paper of its own.
 
 In reading order: `algorithm` (the interface between a method and the engine), `erm` (the simplest method), `strategy`,
 `stablenet` and `preset_versions`. The methods it is compared with stand beside each other: `hsic`, `cnbb`, `mixup`,
-`focal`, `jigen`, `rsc`, `dg_mmld`, `m_ada` with its `autoencoder`; and those that learn from domain labels,
-`group_dro`, `irm`, `coral`, `d_sam`, `epi_fcr`, `metareg`, `far`. Against spurious correlations without group labels:
-`two_stage` with `jtt`, `spare` and `eiil`; `ula`, `lff` and `lc`; `last_layer` with `afr`, and with `dfr`, which knows
-the groups, as `known_contexts` does.
+`focal`, `jigen`, `rsc`, `dg_mmld`, `m_ada`; and those that learn from domain labels, `domain_losses` (GroupDRO, IRM and
+CORAL), `d_sam`, `epi_fcr`, `metareg`, `far`. Against spurious correlations without group labels: `two_stage` (JTT,
+SPARE and EIIL), `ula`, `lff` (with Logit Correction), and `last_layer` (AFR, and DFR, which knows the groups, as
+`known_contexts` does).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stablenet.algorithms.afr import AFR
 from stablenet.algorithms.algorithm import (
     DOMAINS,
     GROUPS,
@@ -29,29 +28,24 @@ from stablenet.algorithms.algorithm import (
     explain_marks,
 )
 from stablenet.algorithms.cnbb import CNBB
-from stablenet.algorithms.coral import CORAL
 from stablenet.algorithms.d_sam import DSAM
-from stablenet.algorithms.dfr import DFR
 from stablenet.algorithms.dg_mmld import DGMMLD
-from stablenet.algorithms.eiil import EIIL
+from stablenet.algorithms.domain_losses import CORAL, IRM, GroupDRO
 from stablenet.algorithms.epi_fcr import EpiFCR
 from stablenet.algorithms.erm import ERM
 from stablenet.algorithms.far import FAR
 from stablenet.algorithms.focal import Focal
-from stablenet.algorithms.group_dro import GroupDRO
 from stablenet.algorithms.hsic import HSIC
-from stablenet.algorithms.irm import IRM
 from stablenet.algorithms.jigen import JiGen
-from stablenet.algorithms.jtt import JTT
 from stablenet.algorithms.known_contexts import KnownContexts
-from stablenet.algorithms.lc import LC
-from stablenet.algorithms.lff import LfF
+from stablenet.algorithms.last_layer import AFR, DFR
+from stablenet.algorithms.lff import LC, LfF
 from stablenet.algorithms.m_ada import MADA
 from stablenet.algorithms.metareg import MetaReg
 from stablenet.algorithms.mixup import Mixup
 from stablenet.algorithms.rsc import RSC
-from stablenet.algorithms.spare import SPARE
 from stablenet.algorithms.stablenet import StableNet
+from stablenet.algorithms.two_stage import EIIL, JTT, SPARE
 from stablenet.algorithms.ula import ULA
 from stablenet.errors import UserError
 from stablenet.models import Network, build_network

@@ -35,12 +35,12 @@ from stablenet.weighting import (
     recommended,
 )
 from stablenet.weighting.border import describe_pixels
-from stablenet.weighting.budget import MemorySize
+from stablenet.weighting.chunks import MemorySize
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.evidence import EvidenceSums
 from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
+from stablenet.weighting.samples import PLACES, names_place
 from stablenet.weighting.settings import WeightingSettings
-from stablenet.weighting.shelf import PLACES, names_place
 
 WHERE = "method.parameters"
 

@@ -1,9 +1,9 @@
 """The paper's tables, and your own, as one command: which runs, where, how long, and what came out.
 
-In reading order: `paper_tables` (tables as data), `paper_list` (all that the paper shows), `cells` (from a cell to its
-runs), `plan` (which runs are missing, and their time), `executors` and `ray_executor` (where runs are carried out),
-`worker` (one run in a process of its own), `collect` (from run folders to a filled table), `results` (a filled table)
-and `search` (hyper-parameters).
+In reading order: `paper_tables` (tables as data), `cells` (from a cell to its runs), `plan` (which runs are missing,
+and their time), `executors` (where runs are carried out), `worker` (one run in a process of its own), `collect` (from
+run folders to a filled table), `results` (a filled table, and all that the paper shows) and `search`
+(hyper-parameters).
 """
 
 from stablenet.bench.collect import collect

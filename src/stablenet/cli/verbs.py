@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from stablenet._version import __version__
-from stablenet.cli import verbs_bench, verbs_config, verbs_data, verbs_diagnose
+from stablenet.cli import verbs_bench, verbs_data, verbs_diagnose, verbs_train
+from stablenet.cli.verbs_bench import paper
 from stablenet.cli.verbs_diagnose import diagnose
 from stablenet.cli.verbs_lists import list_parts, runs, weights
 from stablenet.cli.verbs_models import evaluate, export, predict
 from stablenet.cli.verbs_pages import report, saliency
-from stablenet.cli.verbs_paper import paper
-from stablenet.cli.verbs_train import demo, train
-from stablenet.cli.verbs_try import try_images
+from stablenet.cli.verbs_train import demo, train, try_images
 from stablenet.imports import asking_for_trust
 
 app = typer.Typer(
@@ -27,7 +26,7 @@ app.add_typer(verbs_data.app, name="data")
 app.add_typer(verbs_bench.app, name="bench")
 app.add_typer(verbs_diagnose.app, name="table")
 app.command("try")(try_images)
-app.add_typer(verbs_config.app, name="config")
+app.add_typer(verbs_train.config_app, name="config")
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)

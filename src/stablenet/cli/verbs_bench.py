@@ -1,4 +1,4 @@
-"""`stablenet bench`: the paper's tables, and own ones, as runs on one machine or a cluster."""
+"""`stablenet bench`: the paper's tables, and own ones, as runs. `stablenet paper`: everything the paper shows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from stablenet.cli.completion import complete_method, complete_table
 from stablenet.errors import UserError
 
 if TYPE_CHECKING:
-    from stablenet.bench import PaperTable
+    from collections.abc import Iterator, Mapping
+
+    from stablenet.bench import BenchResult, PaperTable
     from stablenet.bench.executors import Executor
     from stablenet.bench.plan import Plan, TablePart
+    from stablenet.bench.results import PaperItem
+
 
 app = typer.Typer(help="Plan, run and summarise the paper's tables or your own.", no_args_is_help=True)
 
@@ -230,8 +234,7 @@ def _make_executor(
     ray_address: str | None,
     retries: int,
 ) -> Executor:
-    from stablenet.bench.executors import LocalExecutor, find_places
-    from stablenet.bench.ray_executor import RayExecutor
+    from stablenet.bench.executors import LocalExecutor, RayExecutor, find_places
 
     if ray_address is not None:
         return RayExecutor(ray_address, device=device, per_gpu=per_gpu or 1, jobs=jobs, retries=retries)
@@ -262,3 +265,64 @@ def _show_status(table: PaperTable, runs: Path, choice: TablePart, root: Path | 
     print_whole(tabulate_result(result, choice))
     for warning in result.warnings:
         typer.secho(f"note: {warning}", fg=typer.colors.YELLOW, err=True)
+
+
+COMPARED = (
+    "paper-resnet50",
+    *(f"ablation-{name}-{data}" for data in ("mnistm", "pacs") for name in ("fourier", "linear", "memory")),
+)
+
+
+def paper(
+    runs: Annotated[Path, typer.Option(help="Folder of run folders, whose results are counted.")] = Path("runs"),
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Write a Markdown page instead, with the paper's numbers beside those of the runs."),
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data sources.")
+    ] = None,
+) -> None:
+    """List the paper's tables and figures: commands, what they need, GPU hours, and what has been measured."""
+    from stablenet.bench import collect, find_table, list_tables
+    from stablenet.bench.collect import scan_runs
+    from stablenet.bench.results import list_items
+
+    if page is None:
+        scan = scan_runs(runs)
+        tables = list_tables() if scan.runs else {}
+        filled = {name: collect(table, runs, root=root, scan=scan) for name, table in tables.items()}
+        for item in list_items():
+            typer.echo("\n".join(describe_item(item, filled)))
+        typer.echo(
+            "GPU hours: three seeds, every row the paper prints, one H200, estimated from the cost of single steps"
+        )
+        return
+    from stablenet.errors import UserError
+    from stablenet.files import write_text
+    from stablenet.report.paper_page import write_comparison
+
+    if not runs.is_dir():
+        raise UserError(f"there are no runs in {runs}: make some with `stablenet bench run paper-resnet50`")
+    scan = scan_runs(runs)
+    results = [collect(find_table(name), runs, root=root, scan=scan) for name in COMPARED]
+    write_text(page, write_comparison(results))
+    measured = sum(cell.state == "measured" for result in results for cell in result.cells.values())
+    typer.echo(f"page: {page}, {measured} cells with results")
+
+
+def describe_item(item: PaperItem, results: Mapping[str, BenchResult]) -> Iterator[str]:
+    """Lines about a table or figure.   results: filled tables by name; none where there are no runs."""
+    from stablenet.bench.results import count_cells
+
+    yield f"{item.name}: {item.what}"
+    for command in item.commands:
+        yield f"    {command}"
+    told = [f"needs {', '.join(item.needs)}"] if item.needs else []
+    told += [f"about {item.hours:.1f} GPU hours"] if item.hours is not None else []
+    told += [f"measured here: {item.state}" if item.measured else item.state] if item.state else []
+    if told:
+        yield f"    {'; '.join(told)}"
+    counted = count_cells(item, results) if results else ""
+    if counted:
+        yield f"    cells with results in your runs: {counted}"

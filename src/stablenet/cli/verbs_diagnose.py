@@ -100,7 +100,7 @@ def diagnose(
 ) -> None:
     """Check, without training, whether context predicts the label in this data and StableNet would help."""
     from stablenet.diagnose.diagnosis_page import write_page
-    from stablenet.diagnose.exceptions import write_exceptions
+    from stablenet.diagnose.next_steps import write_exceptions
     from stablenet.evaluation.predict import check_table_path
 
     if csv is not None:
@@ -164,7 +164,7 @@ def _describe(data: str, question: dict[str, Any], part: str, csv: Path | None) 
 
 def _spell(question: dict[str, Any]) -> tuple[str, ...]:
     """The question as options, which `diagnose` and `table fit` share; defaults are left out."""
-    from stablenet.tabular.question import TableQuestion
+    from stablenet.tabular.reading import TableQuestion
 
     words: list[str] = []
     for name, value in question.items():
@@ -176,7 +176,7 @@ def _spell(question: dict[str, Any]) -> tuple[str, ...]:
 
 def _is_plain_table(data: str) -> bool:
     """Whether this is a CSV file whose columns are the features, and not a list of images."""
-    from stablenet.data.sources.listing import has_paths
+    from stablenet.data.sources.own import has_paths
 
     path = Path(data)
     return path.suffix == ".csv" and path.is_file() and not has_paths(path)
@@ -184,7 +184,7 @@ def _is_plain_table(data: str) -> bool:
 
 def _diagnose_table(path: Path, question: dict[str, Any], report: Report) -> Diagnosis:
     from stablenet.diagnose.tables import diagnose_table
-    from stablenet.tabular.question import TableQuestion, read_csv
+    from stablenet.tabular.reading import TableQuestion, read_csv
 
     return diagnose_table(read_csv(path), TableQuestion(**question), path.stem, report)
 
@@ -294,10 +294,9 @@ def fit(
 ) -> None:
     """Fit a table, cross-validate over its environments and write a page."""
     from stablenet.cli.console import Console
-    from stablenet.tabular.fit import TableChoices, fit_table
-    from stablenet.tabular.question import read_csv
+    from stablenet.tabular.fit import TableChoices, fit_table, write_page
+    from stablenet.tabular.reading import read_csv
     from stablenet.tabular.saved import check_saving
-    from stablenet.tabular.table_page import write_page
 
     question = _ask(target, environment, task, leave_out, categorical, missing, seed)
     choices = TableChoices(**question, method=method, estimator=estimator)
@@ -326,7 +325,7 @@ def _write_extras(report: TableReport, weights: Path | None, save: Path | None) 
 def _print_report(console: Console, report: TableReport) -> None:
     from rich.table import Table
 
-    from stablenet.tabular.table_page import summarise
+    from stablenet.tabular.fit import summarise
 
     for note in report.notes:
         console.print(f"note: {note}", style="yellow")

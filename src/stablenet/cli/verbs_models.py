@@ -73,7 +73,7 @@ def evaluate(
 
 def list_failures(evaluations: list[Evaluation]) -> Iterator[str]:
     """Where a network has not learned, or a group is lost, a sentence each."""
-    from stablenet.evaluation.failures import find_failures
+    from stablenet.evaluation.evaluate import find_failures
 
     for evaluation in evaluations:
         for failure in find_failures(evaluation.figures):

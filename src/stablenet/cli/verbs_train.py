@@ -1,7 +1,9 @@
-"""`stablenet train`: one config to its end, or on from where it stopped. `stablenet demo`: ERM beside StableNet."""
+"""`stablenet train`: one config to its end, or on from where it stopped. Also `config show`, `demo` and `try`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +15,7 @@ from stablenet.errors import INTERRUPTED
 if TYPE_CHECKING:
     from stablenet.demo import Demo
     from stablenet.engine.config import RunConfig
+    from stablenet.tryout import Tryout
 
 
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file.", show_default=False)]
@@ -68,8 +71,7 @@ def train(
     ] = False,
 ) -> None:
     """Train a recipe or a config. Finished runs are not repeated."""
-    from stablenet.cli.preview_output import print_preview
-    from stablenet.cli.progress import Bar
+    from stablenet.cli.progress import Bar, print_preview
     from stablenet.engine.interrupts import Interrupted
     from stablenet.engine.session import Runtime
     from stablenet.engine.train import train as run_training
@@ -186,7 +188,7 @@ def _print_result(demo: Demo) -> None:
     from rich.table import Table
 
     from stablenet.cli.console import Console
-    from stablenet.demo.demo_findings import describe_difference
+    from stablenet.demo.demo_runs import describe_difference
 
     findings = demo.findings
     table = Table("accuracy in %", "held-out source", "target", title=f"{len(findings.seeds)} seeds, mean ± sd")
@@ -198,3 +200,118 @@ def _print_result(demo: Demo) -> None:
     headline, worth = describe_difference(findings.compare_target())
     console.print(f"{headline} {worth}")
     console.print(f"{demo.seconds:.0f} s; page: {demo.page.resolve()}", soft_wrap=True)
+
+
+config_app = typer.Typer(help="Show configs.", no_args_is_help=True)
+
+
+@config_app.callback()
+def _group() -> None:
+    """A callback keeps `show` a verb of its own while it is the only one."""
+
+
+@config_app.command("show")
+def show_config(
+    config: ConfigFile = None,
+    recipe: Recipe = None,
+    method: Method = None,
+    seed: Seed = None,
+    settings: Settings = None,
+) -> None:
+    """Print the whole config of a recipe, a file and settings, as TOML that --config takes."""
+    from stablenet.engine.config import format_config
+    from stablenet.engine.run_data import check_config
+
+    chosen = assemble(config, recipe, method, seed, settings)
+    check_config(chosen)
+    typer.echo(format_config(chosen), nl=False)
+
+
+def try_images(
+    place: Annotated[
+        Path, typer.Argument(help="Images: class/image or domain/class/image, a zip archive, or a list (CSV, Parquet).")
+    ],
+    part: Annotated[
+        str, typer.Option("--part", "--split", help="List: the column with the given split, train, validation, test.")
+    ] = "",
+    context: Annotated[str, typer.Option(help="List: the column with the context.")] = "",
+    label: Annotated[str, typer.Option("--target", "--label", help="List: the column to predict.")] = "",
+    unseen: Annotated[
+        str, typer.Option(help="A context to keep out of training and test on, instead of a random share of all.")
+    ] = "",
+    minutes: Annotated[float, typer.Option(min=0.1, help="About how long it may take.")] = 10.0,
+    seeds: Annotated[int, typer.Option(min=2, help="Number of seeds, counted from 0.")] = 3,
+    root: Annotated[Path | None, typer.Option(help="List: the folder where its paths begin.")] = None,
+    backbone: Annotated[str, typer.Option(help="A network; by default one that fits images and machine.")] = "",
+    pretrained: Annotated[str, typer.Option(help="Its weights: imagenet, or a .safetensors or .pth file.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write; by default try-NAME.", show_default=False)
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Diagnose your images, train with and without StableNet, and say what is gained."""
+    from stablenet.tryout import Request, run_tryout
+
+    request = Request(
+        place=place,
+        output=output or Path(f"try-{place.resolve().stem}"),
+        label=label,
+        context=context,
+        part=part,
+        root=root,
+        unseen=unseen,
+        minutes=minutes,
+        seeds=seeds,
+        backbone=backbone,
+        pretrained=pretrained,
+        device=device,
+    )
+    with _show_steps() as (say, report):
+        try:
+            finished = run_tryout(request, say, report)
+        except KeyboardInterrupt:
+            say("stopped; the same command goes on where it was")
+            raise typer.Exit(INTERRUPTED) from None
+    _print_tryout(finished)
+    if show:
+        typer.launch(finished.page.resolve().as_uri())
+
+
+@contextmanager
+def _show_steps() -> Iterator[tuple[Callable[[str], None], Callable[[str, int, int], None]]]:
+    """Yields one function for sentences and one for progress; bars with time left, on the error stream."""
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    from stablenet.cli.console import Console, TextColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+    )
+    with Progress(*columns, console=console) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield lambda text: bar.console.print(text, soft_wrap=True), report
+
+
+def _print_tryout(finished: Tryout) -> None:
+    from stablenet.cli.console import Console
+
+    console = Console()
+    console.print(finished.sentence, style="bold", soft_wrap=True)
+    console.print(finished.advice, soft_wrap=True)
+    console.print(f"page: {finished.page}", soft_wrap=True)
+    console.print(f"diagnosis: {finished.diagnosis}", soft_wrap=True)
+    console.print("the same by single commands:")
+    for command in finished.commands:
+        console.print(f"  {command}", soft_wrap=True)

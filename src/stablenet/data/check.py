@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.image_list import ImageList
+from stablenet.data.image_list import CutoutList, ImageList
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
 from stablenet.data.sources.source import AnyImageList
 from stablenet.data.splits import counting
 from stablenet.data.splits.adversarial import RANDOM
 from stablenet.data.splits.counting import minor_count, minor_shares, round_share
-from stablenet.data.splits.given import GIVEN
-from stablenet.data.splits.held_out import HELD_OUT
+from stablenet.data.splits.plain import GIVEN, HELD_OUT
 from stablenet.errors import UserError
 
 

@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from stablenet.data.cutouts import CutoutList
 from stablenet.data.decode import decode
-from stablenet.data.image_list import ComposedList, ImageList
+from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.data.loader import render_part
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
 from stablenet.data.sources.source import AnyImageList

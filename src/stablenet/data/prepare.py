@@ -19,9 +19,8 @@ import pandas as pd
 
 from stablenet.data.cache import HEADER, cache_folder, name_cache
 from stablenet.data.check import find_duplicates
-from stablenet.data.cutouts import CutoutList, PlacedList
 from stablenet.data.decode import Decoded, OtherSize, Task, read_size, run_tasks
-from stablenet.data.image_list import ImageList
+from stablenet.data.image_list import CutoutList, ImageList, PlacedList
 from stablenet.data.manifest import Manifest
 from stablenet.data.store import FORMAT, IMAGES, PIXELS, Header, PixelStore, read_stamps
 from stablenet.errors import UserError

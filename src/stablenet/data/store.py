@@ -24,8 +24,7 @@ from torch import Tensor
 
 from stablenet.data.cache import HEADER
 from stablenet.data.check import Finding
-from stablenet.data.cutouts import PlacedList
-from stablenet.data.image_list import ImageList
+from stablenet.data.image_list import ImageList, PlacedList
 from stablenet.errors import UserError
 from stablenet.files import read_bytes, read_object
 from stablenet.frames import read_frame

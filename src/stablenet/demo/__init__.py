@@ -1,7 +1,7 @@
 """ERM and StableNet on the bundled data in minutes, without a download, and a page that shows what came out.
 
-In reading order: `run_demo` (the whole demo), `demo_runs` (its training runs), `demo_findings` (figures and the
-sentence made from them) and `demo_charts`.
+In reading order: `run_demo` (the whole demo, and its page with charts) and `demo_runs` (its training runs, figures and
+the sentence made from them).
 """
 
 from stablenet.demo.demo_runs import DemoSettings

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from stablenet._version import __version__
-from stablenet.diagnose.exceptions import ClassRow, Side, describe_class, order_classes
-from stablenet.diagnose.next_steps import Asked, suggest_steps
+from stablenet.diagnose.next_steps import Asked, ClassRow, Side, describe_class, order_classes, suggest_steps
 from stablenet.diagnose.verdict import Diagnosis, say_share, say_weight
 from stablenet.pages import (
     WIDTH,

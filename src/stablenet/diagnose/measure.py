@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stablenet.independence.columns import ColumnFeatures, squared_norms
+from stablenet.independence.column_features import ColumnFeatures, squared_norms
 from stablenet.independence.testing import null_mean, permutation_p_values
 from stablenet.weighting import WholeSet, effective_sample_size, recommended, standardize
 from stablenet.weighting.dataset import PLACES

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from stablenet.algorithms.stablenet import read_dependence
 from stablenet.data.columns import PART
-from stablenet.data.cutouts import CutoutList
 from stablenet.data.decode import decode
-from stablenet.data.image_list import ComposedList, ImageList
+from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.data.loader import PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare_part

@@ -31,10 +31,8 @@ from stablenet.independence import independence_test, pairwise_independence_test
 from stablenet.tabular.encode import Encoding, encode, learn_encoding
 from stablenet.tabular.estimator import MAX_CORRELATION
 from stablenet.tabular.estimators import StableClassifier
-from stablenet.tabular.functions import FunctionSettings, draw_functions, prepare_statistic
-from stablenet.tabular.question import DividedTable, TableQuestion, Task, divide_table, name_misfits
-from stablenet.tabular.reading import Array, read_table
-from stablenet.tabular.solve import SolveSettings, solve_table
+from stablenet.tabular.reading import Array, DividedTable, TableQuestion, Task, divide_table, name_misfits, read_table
+from stablenet.tabular.solve import FunctionSettings, SolveSettings, draw_functions, prepare_statistic, solve_table
 
 FIFTHS = ("lowest fifth", "second fifth", "middle fifth", "fourth fifth", "highest fifth")
 ROWS_TESTED = 5000  # of a large table, for the tests of single columns and pairs

@@ -1,11 +1,10 @@
 """The engine: one training loop for all methods, and the run folders it writes.
 
-In reading order: `config` (what a run computes), `identity` (its hash), `run` (its folder, and the run read back from
-it), `ranking` (which epoch is best), `run_data` (its split and pixels), `devices` and `optimizers`, `session`
-(everything it trains with), `train` (the only loop) and `stepping` (one update); `state` and `checkpoint` (how it goes
-on after a stop), `kept_weights` (what entered its loss), `feature_cache` (features of a whole part, for all runs that
-read the same), `interrupts`, `monitor`, `loggers` (TensorBoard and others), `swad`, and `preview` (what a run would
-do).
+In reading order: `config` (what a run computes), `identity` (its hash), `run` (its folder, what entered its loss, and
+the run read back from it), `ranking` (which epoch is best), `run_data` (its split and pixels), `devices`, `session`
+(everything it trains with), `train` (the only loop) and `stepping` (one update, and the optimiser); `state` and
+`checkpoint` (how it goes on after a stop), `feature_cache` (features of a whole part, for all runs that read the same),
+`interrupts`, `monitor` (progress, and loggers such as TensorBoard), `swad`, and `preview` (what a run would do).
 
 A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 
@@ -23,7 +22,7 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
                              samples
     averaged.safetensors     the model with averaged weights, only with `train.averaging=swad`
     epoch-0007.safetensors   the model after every epoch, only with `keep_epochs`
-    weights.parquet          what entered the loss, a row per training sample (`engine/kept_weights.py`): id, label,
+    weights.parquet          what entered the loss, a row per training sample (`engine/run.py`): id, label,
                              domain, weight, offset, context; only if the method has sample weights or offsets
     checkpoint.safetensors   everything needed to resume an unfinished run; deleted when it has finished
     status.json              {"state": "running" | "interrupted" | "failed" | "finished", "reason", "epoch", "step"}

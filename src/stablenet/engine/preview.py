@@ -15,7 +15,7 @@ from stablenet.data.loader import BatchSettings, count_batches
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig
 from stablenet.engine.devices import choose_device, name_device
-from stablenet.engine.loggers import check_loggers
+from stablenet.engine.monitor import check_loggers
 from stablenet.engine.run import Run, choose_folder, describe_config, list_runs
 from stablenet.engine.run_data import check_config, open_data
 from stablenet.engine.session import Runtime

@@ -1,6 +1,13 @@
 """The run folder: its files, whether training may use it, and loading a run from it.
 
 The fields of the records are listed in `stablenet.engine`.
+
+id, label, domain        as in the manifest, in its order
+    weight                   mean one over the set or the batch; for weights per batch, from the sample's last batch
+    offset                   added to the logit of the sample's class; 0 without offsets
+    context                  log p(label | context) − log p(label): how strongly the context predicts the sample's label
+
+All values are those of the last epoch.
 """
 
 from __future__ import annotations
@@ -11,12 +18,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, hash_values, read_config
 from stablenet.engine.identity import identify, name_version, read_contents, recall_version
 from stablenet.engine.ranking import PENALTY
 from stablenet.errors import UserError
-from stablenet.files import is_locked, read_lines, read_object, remove_lock, write_json
+from stablenet.files import is_locked, read_lines, read_object, remove_lock, write_json, write_whole
+from stablenet.frames import read_frame
 from stablenet.values import SettingError, Whole, read_fields
 
 if TYPE_CHECKING:
@@ -27,6 +39,43 @@ if TYPE_CHECKING:
     from stablenet.data.loader import PartSamples
     from stablenet.engine.run_data import RunData
     from stablenet.models import Network
+
+
+NEUTRAL = {"weight": 1.0, "offset": 0.0, "context": 0.0}  # of a sample in unweighted training
+
+
+def tabulate_weights(manifest: Manifest, columns: Mapping[str, Tensor]) -> pd.DataFrame:
+    """Tabulate a method's `sample_columns`."""
+    rows = manifest.part("train")
+    label = rows["label"].to_numpy()
+    table = pd.DataFrame(
+        {
+            "id": rows["id"],
+            "label": np.array(manifest.classes, object)[label],
+            "domain": np.array(manifest.domains, object)[rows["domain"].to_numpy()],
+        }
+    )
+    for name, value in {**NEUTRAL, **columns}.items():
+        if isinstance(value, Tensor):
+            found = value.detach().float().cpu().numpy()
+            table[name] = found if found.ndim == 1 else found[np.arange(len(label)), label]
+        else:
+            table[name] = np.full(len(rows), value, np.float32)
+    return table
+
+
+def save_weights(path: Path, table: pd.DataFrame) -> None:
+    """Write the table; the same table gives the same bytes."""
+    write_whole(path, lambda partial: table.to_parquet(partial, engine="pyarrow", compression="zstd", index=False))
+
+
+def read_weights(path: Path) -> pd.DataFrame:
+    table = read_frame(path)
+    lacking = [name for name in ("id", "label", "domain", *NEUTRAL) if name not in table]
+    if lacking:
+        raise UserError(f"{path} is damaged: it has no column {lacking[0]!r}")
+    return table
+
 
 RUNNING, INTERRUPTED, FAILED, FINISHED = "running", "interrupted", "failed", "finished"
 KILLED = "killed"  # the state of a run recorded as `running` while no process holds its lock
@@ -218,9 +267,8 @@ class Run:
     def weights(self) -> pd.DataFrame:
         """Sample weights and offsets, a row per training sample: id, label, domain, weight, offset, context.
 
-        See `stablenet.engine.kept_weights`.
+        See `read_weights`.
         """
-        from stablenet.engine.kept_weights import read_weights
 
         if self.folder.weights.exists():
             return read_weights(self.folder.weights)

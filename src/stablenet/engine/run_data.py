@@ -13,8 +13,7 @@ import torch
 
 from stablenet.algorithms import read_settings
 from stablenet.data.augment import Augment, AugmentSettings, Normalization, Resize, Transform
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.image_list import ComposedList, ImageList
+from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.data.loader import BatchSettings, Loader, PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import default_store_path, have_one_size, prepare, prepare_part

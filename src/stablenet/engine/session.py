@@ -28,10 +28,17 @@ from stablenet.engine.feature_cache import (
     hash_module,
     hash_samples,
 )
-from stablenet.engine.optimizers import make_optimizer
 from stablenet.engine.run import RunFolder
 from stablenet.engine.run_data import Feeder, RunData
-from stablenet.engine.stepping import EngineStepper, Graphs, ReplayedStepping, Stepping, choose_graphs, graph_network
+from stablenet.engine.stepping import (
+    EngineStepper,
+    Graphs,
+    ReplayedStepping,
+    Stepping,
+    choose_graphs,
+    graph_network,
+    make_optimizer,
+)
 from stablenet.errors import UserError
 from stablenet.models import Network, build_network
 from stablenet.values import NonNegative, check_fields
@@ -46,7 +53,7 @@ class Runtime:
     checkpoint_minutes: between checkpoints within an epoch; every epoch ends with one.
     keep_epochs: keep the model of every epoch.   oracle: evaluate the target each epoch, into a separate file.
     graphs: replay small networks, or whole steps of them, as CUDA graphs.
-    loggers: where curves are written beside the records, see `stablenet.engine.loggers`.
+    loggers: where curves are written beside the records, see `stablenet.engine.monitor`.
     """
 
     runs: Path = Path("runs")

@@ -31,10 +31,7 @@ from stablenet.engine.interrupts import (
     name_epoch,
     watch_signals,
 )
-from stablenet.engine.kept_weights import save_weights, tabulate_weights
-from stablenet.engine.loggers import check_loggers
-from stablenet.engine.monitor import Curves, Timing, Watcher
-from stablenet.engine.optimizers import learning_rate, set_rate
+from stablenet.engine.monitor import Curves, Timing, Watcher, check_loggers
 from stablenet.engine.ranking import describe_judgement, group_rank, pseudo_group_rank, validation_rank
 from stablenet.engine.run import (
     FAILED,
@@ -47,11 +44,13 @@ from stablenet.engine.run import (
     find_version,
     load_run,
     open_folder,
+    save_weights,
+    tabulate_weights,
 )
 from stablenet.engine.run_data import check_config, open_data
 from stablenet.engine.session import Runtime, Session, build_session
 from stablenet.engine.state import Position, restore_checkpoint, save_checkpoint, save_model, share_buffers
-from stablenet.engine.stepping import EpochMeans
+from stablenet.engine.stepping import EpochMeans, learning_rate, set_rate
 from stablenet.engine.swad import Averaging, make_averaging
 from stablenet.errors import UserError
 from stablenet.files import Lines, hold_lock

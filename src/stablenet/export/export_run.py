@@ -4,24 +4,122 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from stablenet._version import __version__
 from stablenet.data.sources import SOURCES
+from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.run import FINISHED, Run, RunFolder, find_decision, find_version
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import RECORDS, load_chosen
 from stablenet.evaluation.selection import DEFAULT_RULE, Choice
-from stablenet.export.formats import FORMATS
-from stablenet.export.hub import CONFIG, describe_for_hub, find_classifier
-from stablenet.export.package import PackagedModel, describe_model
-from stablenet.files import read_lines, write_json, write_text
+from stablenet.export.package import (
+    CLASSIFIER,
+    CONFIG,
+    SETTINGS,
+    WEIGHTS,
+    PackagedModel,
+    describe_for_hub,
+    describe_model,
+    find_classifier,
+    load_model,
+    rename_weights,
+)
+from stablenet.files import read_bytes, read_lines, write_bytes, write_json, write_text, write_whole
+from stablenet.imports import import_extra
+from stablenet.registry import Registry
+
+INPUT, OUTPUTS = "images", ("logits", "probabilities")
+_TRACED = 2  # images in the batch a graph is traced with; the number stays free
+
+
+class Format(ABC):
+    """A subclass is final."""
+
+    title: ClassVar[str]
+    file: ClassVar[str]
+
+    @abstractmethod
+    def write(self, model: PackagedModel, path: Path) -> None:
+        """The model in one file, whole or not at all."""
+
+    @abstractmethod
+    def run(self, path: Path, images: Tensor) -> Tensor:
+        """Logits (b, classes) the file gives for images (b, 3, s, s) in 0..1."""
+
+
+class Safetensors(Format):
+    title = "weights and settings, for `stablenet.load_model`"
+    file = WEIGHTS
+
+    def write(self, model: PackagedModel, path: Path) -> None:
+        classifier = find_classifier(model)
+        weights = rename_weights(model.network.state_dict(), classifier)
+        save_tensors(path, weights, {SETTINGS: model.settings, CLASSIFIER: classifier})
+
+    def run(self, path: Path, images: Tensor) -> Tensor:
+        logits: Tensor = load_model(path)(images)[0]
+        return logits
+
+
+class Onnx(Format):
+    title = "a graph for ONNX Runtime and other engines"
+    file = "model.onnx"
+
+    def write(self, model: PackagedModel, path: Path) -> None:
+        for module in ("onnx", "onnxscript", "onnxruntime"):
+            import_extra(module, "onnx", "ONNX")
+        program = torch.onnx.export(
+            model,
+            (_example(model),),
+            dynamo=True,
+            verbose=False,
+            input_names=[INPUT],
+            output_names=list(OUTPUTS),
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+        )
+        assert program is not None
+        write_whole(path, lambda partial: program.save(partial, external_data=False))
+
+    def run(self, path: Path, images: Tensor) -> Tensor:
+        runtime = import_extra("onnxruntime", "onnx", "ONNX")
+        session = runtime.InferenceSession(read_bytes(path), providers=["CPUExecutionProvider"])
+        return torch.from_numpy(session.run([OUTPUTS[0]], {INPUT: images.numpy()})[0])
+
+
+class TorchExport(Format):
+    title = "a graph for torch.export.load, without this package"
+    file = "model.pt2"
+
+    def write(self, model: PackagedModel, path: Path) -> None:
+        shapes = ({0: torch.export.Dim("batch")},)
+        program = torch.export.export(model, (_example(model),), dynamic_shapes=shapes)
+        buffer = BytesIO()
+        torch.export.save(program, buffer)
+        write_bytes(path, buffer.getvalue())
+
+    def run(self, path: Path, images: Tensor) -> Tensor:
+        logits: Tensor = torch.export.load(BytesIO(read_bytes(path))).module()(images)[0]
+        return logits
+
+
+FORMATS: Registry[Format] = Registry("format")
+FORMATS.add("safetensors", Safetensors())
+FORMATS.add("onnx", Onnx())
+FORMATS.add("torch", TorchExport())
+
+
+def _example(model: PackagedModel) -> Tensor:
+    return torch.zeros(_TRACED, 3, model.image_size, model.image_size)
+
 
 CARD = "README.md"
 

@@ -6,8 +6,8 @@
 >>> bool(result.p_value < 0.01)
 True
 
-In reading order: `testing` (the tests and their null distribution), `columns` (what a user passes, as Fourier features
-of every column) and `dependence_plot` (the picture).
+In reading order: `testing` (the tests and their null distribution), `column_features` (what a user passes, as Fourier
+features of every column) and `dependence_plot` (the picture).
 """
 
 from stablenet.independence.dependence_plot import plot_dependence

@@ -10,7 +10,7 @@ import torch
 
 from stablenet.errors import UserError
 from stablenet.imports import import_extra
-from stablenet.independence.columns import Columns
+from stablenet.independence.column_features import Columns
 from stablenet.independence.testing import NUM_FUNCTIONS, IndependenceResult, pairwise_independence_test
 from stablenet.registry import unknown_name
 from stablenet.weighting.fourier import Bandwidth

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stablenet.errors import UserError
-from stablenet.independence.columns import (
+from stablenet.independence.column_features import (
     CHUNK_ELEMENTS,
     ColumnFeatures,
     Columns,

@@ -1,15 +1,17 @@
 """What the HTML pages share: one style, SVG charts that follow light and dark mode, embedded pictures.
 
-In reading order: `svg` (lines, bars and scales), `plots` (charts that several pages draw), `pictures` (embedded, each
-can be enlarged) and `write` (from a template and values to a page in one file).
+In reading order: `plots` (lines, bars and the charts that several pages draw) and `write` (from a template and values
+to a page in one file, with its pictures).
 """
 
 from stablenet.files import write_text
-from stablenet.pages.pictures import Picture, make_picture
 from stablenet.pages.plots import (
     WIDTH,
     Curve,
+    Drawing,
+    Scale,
     choose_shade,
+    choose_ticks,
     draw_curves,
     draw_histogram,
     draw_maps,
@@ -17,8 +19,7 @@ from stablenet.pages.plots import (
     draw_weight_histogram,
     shorten,
 )
-from stablenet.pages.svg import Drawing, Scale, choose_ticks
-from stablenet.pages.write import add_script, render, write_points
+from stablenet.pages.write import Picture, add_script, make_picture, render, write_points
 
 __all__ = [
     "WIDTH",

@@ -6,7 +6,7 @@ in a run folder, as confusions and calibration curves do. What neither holds is 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,48 @@ from typing import Any
 
 import pandas as pd
 
-from stablenet.bench.results import RunRef, Versus, compare_seeds
+from stablenet.bench.results import BenchResult, ResultCell, RunRef, Versus, compare_seeds
+from stablenet.engine.run import Decided
 from stablenet.errors import UserError
 from stablenet.frames import read_frame
 from stablenet.pages import WIDTH, Drawing, Scale, choose_shade
 from stablenet.report.gains import Gain
+
+
+@dataclass(frozen=True)
+class CellDecisions:
+    """acted: how many of the runs act.   reasons: the distinct ones, with the number of runs that gave them."""
+
+    row: str
+    column: str
+    runs: int
+    acted: int
+    reasons: tuple[tuple[str, int], ...]
+
+
+def list_decisions(result: BenchResult) -> tuple[CellDecisions, ...]:
+    """Of every cell some of whose runs decided; columns of other metrics of the same runs are left out."""
+    return tuple(_collect(result))
+
+
+def _collect(result: BenchResult) -> Iterable[CellDecisions]:
+    for row in result.rows:
+        seen = set()
+        for column in result.columns:
+            decided = _read(result.cell(row.id, column.id))
+            if not decided or column.mean_of or frozenset(decided) in seen:
+                continue
+            seen.add(frozenset(decided))
+            found = list(decided.values())
+            name = f"{column.group}: {column.title}" if column.group else column.title
+            reasons = Counter(each.reason for each in found).most_common()
+            yield CellDecisions(row.title, name, len(found), sum(each.acts for each in found), tuple(reasons))
+
+
+def _read(cell: ResultCell) -> dict[Path, Decided]:
+    refs = (ref for value in cell.values for ref in value.runs)
+    return {ref.path: ref.decided for ref in refs if ref.decided is not None}
+
 
 MOST_CONTEXTS, MOST_CLASSES = 12, 24  # of a grid that can be read
 BINS = 10  # of a calibration curve

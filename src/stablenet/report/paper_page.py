@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from stablenet.bench import BenchResult, ResultCell, Row, TableColumn
-from stablenet.bench.paper_list import list_items
+from stablenet.bench.results import list_items
 from stablenet.pages import write_points
 from stablenet.report.gather import BY_DESIGN, QUOTED, name_row, write_spread
 

@@ -1,4 +1,4 @@
-"""The report's page: one headline made from the numbers alone, tables with the runs behind every number, charts."""
+"""The whole report: a headline made from the numbers alone, tables with the runs behind every number, charts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -18,19 +19,20 @@ from stablenet.bench import BenchResult, ResultCell, Row, RunRef, TableColumn
 from stablenet.bench.cells import flatten
 from stablenet.bench.collect import FoundRun
 from stablenet.engine.config import RunConfig
+from stablenet.errors import UserError
 from stablenet.evaluation.selection import RULES
-from stablenet.pages import draw_curves, render, write_points
+from stablenet.pages import draw_curves, render, write_points, write_text
 from stablenet.pages.write import Filters
 from stablenet.report import charts
 from stablenet.report.charts import PARTS, CurveReader
-from stablenet.report.decisions import CellDecisions, list_decisions
-from stablenet.report.detail import look_closer
+from stablenet.report.detail import CellDecisions, list_decisions, look_closer
 from stablenet.report.gains import find_gains, name_standing, write_headline, write_mean
 from stablenet.report.gather import (
     FORMATS,
     Gathered,
     ReportSettings,
     differ_in_seeds,
+    gather,
     has_runs,
     name_column,
     name_row,
@@ -39,7 +41,7 @@ from stablenet.report.gather import (
     write_seeds,
     write_share,
 )
-from stablenet.report.inside import Inside, WeighedRun, draw_charts, name_sides
+from stablenet.report.inside import Inside, WeighedRun, draw_charts, look_inside, name_sides
 
 SCRIPTS = ("report/script.js",)
 
@@ -313,3 +315,37 @@ def _show_weighed(run: WeighedRun) -> dict[str, Any]:
 
 def _inline(text: str) -> str:
     return f"data:text/plain;charset=utf-8;base64,{b64encode(text.encode()).decode()}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written.   files: the tables as Markdown, LaTeX and CSV."""
+
+    gathered: Gathered
+    inside: tuple[Inside, ...]
+    page: Path
+    files: tuple[Path, ...]
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for whoever asked for the report."""
+        blind = [f"the networks of {found.table} were not looked into: {found.failure}" for found in self.inside]
+        return [*self.gathered.notes, *(note for note, found in zip(blind, self.inside, strict=True) if found.failure)]
+
+
+def build_report(settings: ReportSettings) -> Report:
+    """Read the runs, look inside some, and write the page and the tables beside it."""
+    gathered = gather(settings)
+    inside = look_inside(gathered.results, settings) if settings.panels else []
+    text = render_page(gathered, inside, settings)
+    try:
+        settings.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {settings.output}: {error.strerror}; choose another --output") from error
+    write_text(settings.page, text)
+    files = []
+    for result in gathered.results:
+        for ending, write in FORMATS.items():
+            files.append(settings.output / f"{result.table.name}.{ending}")
+            write_text(files[-1], write(result))
+    return Report(gathered, tuple(inside), settings.page, tuple(files))

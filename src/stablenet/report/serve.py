@@ -13,9 +13,8 @@ from stablenet.engine.config import hash_values
 from stablenet.errors import UserError
 from stablenet.files import read_text
 from stablenet.pages import add_script
-from stablenet.report.build_report import Report, build_report
 from stablenet.report.gather import ReportSettings
-from stablenet.report.report_page import SCRIPTS
+from stablenet.report.report_page import SCRIPTS, Report, build_report
 
 HOST = "127.0.0.1"
 _WATCHED = ("status.json", "records.jsonl", "evaluation.jsonl", "oracle-evaluation.jsonl")

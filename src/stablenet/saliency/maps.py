@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stablenet.data.cutouts import CutoutList, find_masks
-from stablenet.data.image_list import ComposedList
+from stablenet.data.image_list import ComposedList, CutoutList, find_masks
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources import AnyImageList
 from stablenet.errors import UserError

@@ -19,14 +19,14 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fi
 
 from stablenet.errors import UserError
 from stablenet.tabular.encode import Encoding, encode, learn_encoding
-from stablenet.tabular.functions import (
+from stablenet.tabular.reading import Array, read_rows, read_table
+from stablenet.tabular.solve import (
     FunctionSettings,
     TableStatistic,
     draw_functions,
     prepare_statistic,
     small_network,
 )
-from stablenet.tabular.reading import Array, read_rows, read_table
 from stablenet.weighting import effective_sample_size
 
 if TYPE_CHECKING:

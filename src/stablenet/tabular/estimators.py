@@ -12,9 +12,8 @@ from stablenet.errors import UserError
 from stablenet.registry import unknown_name
 from stablenet.tabular.ancestors import balance_treatments, decorrelate_columns, estimate_density_ratio
 from stablenet.tabular.estimator import MAX_CORRELATION, WeightedClassifier, WeightedEstimator, WeightedRegressor
-from stablenet.tabular.functions import network_features
 from stablenet.tabular.reading import Array
-from stablenet.tabular.solve import SolveSettings, solve_table
+from stablenet.tabular.solve import SolveSettings, network_features, solve_table
 
 FEATURES = ("columns", "network")
 

@@ -1,7 +1,7 @@
 """One command from one's own images to a verdict: diagnosis, plain training and StableNet over seeds, one page.
 
-In reading order: `choose_network` (what this machine and these images allow), `plan_tryout` (the files that say what is
-trained, and how long it may take) and `run_tryout` (everything in order, and the sentence at the end).
+In reading order: `plan_tryout` (what this machine and these images allow, and the files that say what is trained, and
+how long it may take) and `run_tryout` (everything in order, and the sentence at the end).
 """
 
 from stablenet.tryout.plan_tryout import Request

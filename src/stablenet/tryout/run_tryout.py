@@ -18,7 +18,7 @@ from stablenet.engine.devices import choose_device
 from stablenet.engine.ranking import find_best
 from stablenet.engine.run import load_run
 from stablenet.errors import UserError
-from stablenet.evaluation.failures import find_failures
+from stablenet.evaluation.evaluate import find_failures
 from stablenet.pages import write_points
 from stablenet.report import ReportSettings, build_report
 from stablenet.tryout.plan_tryout import Request, plan_tryout

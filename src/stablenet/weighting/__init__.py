@@ -1,12 +1,12 @@
 """Sample weights under which features are independent. Imports torch alone.
 
-In reading order: the mathematics, `fourier` (random Fourier features), `statistic` (the weighted covariance), `gram`
-(the same from products of samples) and `dependence` (the public functions); the problem, `settings`, `presets`,
-`problem`, `solver` and `threads`; batch by batch as in the paper, `inputs`, `memory`, `module`, and `distributed` for
-several processes; the whole training set of any size, `budget` and `chunks`, `samples` and `shelf` (what is collected),
-`dataset` and `streamed` (weights), `offsets` with `components` and `logistic`, `border` and `evidence` (whether context
-and label are tied), `recommended` (every rule of that preset) and `whole_set` (what enters the loss); last `kernels`,
-the fast paths on CUDA.
+In reading order: the mathematics, `fourier` (random Fourier features), `statistic` (the weighted covariance, also from
+products of samples) and `dependence` (the public functions); the problem, `settings`, `presets`, `problem` and
+`solver`; batch by batch as in the paper, `inputs`, `memory`, `module`, and `distributed` for several processes; the
+whole training set of any size, `chunks` (within a memory budget) and `samples` (what is collected), `dataset` and
+`streamed` (weights), `offsets` with `logistic`, `border` and `evidence` (whether context and label are tied),
+`recommended` (every rule of that preset) and `whole_set` (what enters the loss); last `kernels`, the fast paths on
+CUDA.
 """
 
 from stablenet.weighting.dataset import DatasetWeighting, solve_dataset

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from stablenet.errors import UserError
 from stablenet.weighting import recommended
-from stablenet.weighting.budget import choose_budget, require_budget
-from stablenet.weighting.chunks import CHUNK_ROWS, Rows
+from stablenet.weighting.chunks import CHUNK_ROWS, Rows, choose_budget, require_budget
 from stablenet.weighting.inputs import Features, check_finite, join_layers, read_labels
 from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_drawn, solve_problem

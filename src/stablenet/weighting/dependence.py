@@ -10,15 +10,19 @@ from torch import Tensor
 
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
-from stablenet.weighting.gram import PRODUCTS_UP_TO, GramLabelPairs, GramPairs, add, label_gram_of
 from stablenet.weighting.statistic import (
+    PRODUCTS_UP_TO,
     ROWS_AT_ONCE,
     DirectLabelPairs,
     DirectPairs,
     DirectSamePairs,
     Form,
+    GramLabelPairs,
+    GramPairs,
+    add,
     centre_for,
     check_form,
+    label_gram_of,
     measure_weights,
     weighted_covariance,
 )

@@ -28,8 +28,15 @@ from stablenet.weighting.inputs import (
     join_layers,
     read_labels,
 )
-from stablenet.weighting.kernels import MOST_ROWS, Path, choose_path, decides_on_device, may_record, solve_fused
-from stablenet.weighting.kernels.step_graph import GraphCache
+from stablenet.weighting.kernels import (
+    MOST_ROWS,
+    GraphCache,
+    Path,
+    choose_path,
+    decides_on_device,
+    may_record,
+    solve_fused,
+)
 from stablenet.weighting.memory import Memory, WeightedRows, make_memory
 from stablenet.weighting.presets import preset_table, settings_of
 from stablenet.weighting.problem import solve_problem

@@ -39,21 +39,32 @@ from torch import Tensor, nn
 
 from stablenet.errors import UserError
 from stablenet.weighting import distributed
-from stablenet.weighting.budget import LARGEST_DEFAULT, choose_budget, read_size, require_budget
-from stablenet.weighting.chunks import CHUNK_ROWS, Rows, by_device, column_moments
-from stablenet.weighting.components import ROWS_AT_ONCE, leading_components, standardizing, stream_components
+from stablenet.weighting.chunks import (
+    CHUNK_ROWS,
+    LARGEST_DEFAULT,
+    Rows,
+    by_device,
+    choose_budget,
+    column_moments,
+    read_size,
+    require_budget,
+)
 from stablenet.weighting.inputs import Features, check_finite, join_layers
 from stablenet.weighting.logistic import (
     BUFFERS,
     FOLDS,
     LOGITS_AT_ONCE,
+    ROWS_AT_ONCE,
     STEPS,
     Regression,
     Regressors,
     block_rows,
     cross_fit,
     deal_folds,
+    leading_components,
     predict,
+    standardizing,
+    stream_components,
     whole_regressors,
 )
 from stablenet.weighting.samples import SampleStore

@@ -13,12 +13,16 @@ penalty of uneven weights grows by a multiple of
     doubt = (C − 1)/(n − 1) / √share(1),
 
 chance divided by the correlation: much with few samples, little where the label explains a lot.
+
+Such a solve is some thousand small operations one after the other. Shared among threads, each of them waits for the
+slowest thread; on a machine that does anything else at all, that wait is many times longer than the work.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -32,10 +36,27 @@ from stablenet.weighting.fourier import (
     stack_functions,
     standardize,
 )
-from stablenet.weighting.gram import add
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, solve_to_tolerance, solve_weights
-from stablenet.weighting.threads import WORTH_SHARING_PRODUCTS, fitting_threads
+from stablenet.weighting.statistic import add
+
+WORTH_SHARING = 2**20  # numbers, of which an operation reads all; a millisecond's work for one thread
+WORTH_SHARING_PRODUCTS = 2**27  # multiply-adds of a few large products: ten milliseconds
+
+
+@contextmanager
+def fitting_threads(device: torch.device, work: int, worth: int = WORTH_SHARING) -> Iterator[None]:
+    """On the processor one thread within the block, where the work is below what is worth sharing."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or work >= worth:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
 
 SMALLEST = 1e-12  # share: below it there is nothing that weights could remove
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from stablenet.long_work import count_steps
 from stablenet.weighting.dependence import Statistic
-from stablenet.weighting.gram import add
 from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.statistic import add
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from stablenet.weighting import distributed
-from stablenet.weighting.budget import require_budget
-from stablenet.weighting.chunks import Chunk, ExactSum, Moments, Rows, by_device, column_moments
+from stablenet.weighting.chunks import Chunk, ExactSum, Moments, Rows, by_device, column_moments, require_budget
 from stablenet.weighting.fourier import FourierFunctions, standardize
 from stablenet.weighting.problem import draw_functions
 from stablenet.weighting.settings import WeightingSettings

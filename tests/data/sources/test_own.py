@@ -1,4 +1,4 @@
-"""Your own images in folders and archives; image lists are in `test_listing`."""
+"""Your own images in folders and archives; image lists are in `test_own_listing`."""
 
 from __future__ import annotations
 

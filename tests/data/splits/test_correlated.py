@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.image_list import ImageList
+from stablenet.data.image_list import CutoutList, ImageList
 from stablenet.data.sources import read_source
 from stablenet.data.splits import split_table
 from stablenet.data.splits.correlated import next_own

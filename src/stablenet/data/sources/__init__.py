@@ -1,9 +1,9 @@
 """One reader per data set, registered by name below.
 
-In reading order: `source` (what a reader declares, and how public files are downloaded), `layout` (how a copy differs
-from what is expected), `folder` (trees of images), `own` (your own images, with `listing`, which reads image lists, and
-`shards`, data sets with pictures inside), `pacs`, `vlcs` and `nico`, `mnist` (with BSDS500 and MNIST-M, which is made
-of both), `composed` (cut-outs over backgrounds: your own, and pets over places), and `embedded`, the bundled data.
+In reading order: `source` (what a reader declares, and how public files are downloaded), `folder` (trees of images, and
+how a copy differs from what is expected), `own` (your own images, in folders or lists, with `shards`, data sets with
+pictures inside), `pacs`, `vlcs` and `nico`, `mnist` (with BSDS500 and MNIST-M, which is made of both), `composed`
+(cut-outs over backgrounds: your own, and pets over places), and `embedded`, the bundled data.
 """
 
 from stablenet.data.sources import composed, embedded, mnist, nico, own, pacs, vlcs

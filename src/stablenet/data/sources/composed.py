@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stablenet.data.cutouts import JOIN, CutoutList
-from stablenet.data.image_list import ImageList, make_image_table
-from stablenet.data.sources.folder import Tree, find_tree, fold, sorted_names
-from stablenet.data.sources.layout import Level
-from stablenet.data.sources.layout import find_differences as compare_layout
+from stablenet.data.image_list import JOIN, CutoutList, ImageList, make_image_table
+from stablenet.data.sources.folder import Level, Tree, find_tree, fold, sorted_names
+from stablenet.data.sources.folder import find_differences as compare_layout
 from stablenet.data.sources.source import Source
 from stablenet.errors import UserError
 
@@ -87,7 +85,7 @@ def _read_backgrounds(name: str, root: Path, layer: Layer) -> ImageList:
 
 
 def find_pets_places_differences(root: Path) -> tuple[str, ...]:
-    """All differences of both layers to the layout, see `layout`."""
+    """All differences of both layers to the layout, see `folder`."""
     pets = Level("species", {"cat": (), "dog": ()})
     places = Level(
         "subsets", dict.fromkeys(SUBSETS, ()), lambda subset, found: Level("kinds", dict.fromkeys(KINDS, ()))

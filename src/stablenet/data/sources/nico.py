@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from stablenet.data.image_list import ImageList, make_image_table
-from stablenet.data.sources.folder import find_tree, fold, match_names, refuse_empty
-from stablenet.data.sources.layout import Level
-from stablenet.data.sources.layout import find_differences as compare_layout
+from stablenet.data.sources.folder import Level, find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.folder import find_differences as compare_layout
 from stablenet.data.sources.source import Source, compare_counts
 from stablenet.errors import UserError
 
@@ -83,7 +82,7 @@ def _match_classes(folders: tuple[str, ...], tops: dict[str, str], place: Path) 
 
 
 def find_differences(root: Path, *, name: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """All differences to the layout, see `layout`; a class has 9 or 10 contexts, whatever their names."""
+    """All differences to the layout, see `folder`; a class has 9 or 10 contexts, whatever their names."""
 
     def classes_of(kind: str, found: Sequence[str]) -> Level:
         return Level("classes", {own: (f"{own}s",) for own in COUNTS[kind]})

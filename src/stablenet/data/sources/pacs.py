@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from stablenet.data.image_list import ImageList, make_image_table
-from stablenet.data.sources.folder import Tree, find_tree, fold, match_names, refuse_empty
-from stablenet.data.sources.layout import Level
-from stablenet.data.sources.layout import find_differences as compare_layout
+from stablenet.data.sources.folder import Level, Tree, find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.folder import find_differences as compare_layout
 from stablenet.data.sources.source import Download, Source, compare_counts
 from stablenet.errors import UserError
 
@@ -78,7 +77,7 @@ def _subset(subsets: dict[str, str], image: str, place: Path) -> str:
 
 
 def find_differences(root: Path) -> tuple[str, ...]:
-    """All differences to the layout, see `layout`."""
+    """All differences to the layout, see `folder`."""
     classes = Level("classes", dict.fromkeys(CLASSES, ()))
     top = Level("domains", _SPELLINGS, lambda name, found: classes, others_allowed=True)  # lists may lie there
     return compare_layout("pacs", root, top, _LAYOUTS[0])

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from stablenet.data.columns import Columns
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.image_list import ComposedList, ImageList
+from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.errors import UserError
 from stablenet.files import hash_file
 from stablenet.registry import Registry
@@ -38,7 +37,7 @@ class Source:
     counts: images per domain as published; empty for users' own data.
     layouts: the accepted folder trees, one line each.
     by_hand: what to download manually if there is no download, or no network.
-    differences: compares a folder or archive with the layouts, one sentence per difference; see `layout`.
+    differences: compares a folder or archive with the layouts, one sentence per difference; see `folder`.
     read_own: for users' own data, which also have columns to be named, and a list that may lie apart from its images.
     """
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from stablenet.data.image_list import ImageList, make_image_table
-from stablenet.data.sources.folder import Tree, find_tree, fold, match_names, refuse_empty
-from stablenet.data.sources.layout import Level
-from stablenet.data.sources.layout import find_differences as compare_layout
+from stablenet.data.sources.folder import Level, Tree, find_tree, fold, match_names, refuse_empty
+from stablenet.data.sources.folder import find_differences as compare_layout
 from stablenet.data.sources.source import Source, compare_counts
 
 DOMAINS = ("caltech", "labelme", "pascal", "sun")
@@ -69,7 +68,7 @@ def _read_classes(tree: Tree, folder: str, domain: int, subset: str | None) -> l
 
 
 def find_differences(root: Path) -> tuple[str, ...]:
-    """All differences to whichever layout a domain's folder begins, see `layout`."""
+    """All differences to whichever layout a domain's folder begins, see `folder`."""
     return compare_layout("vlcs", root, Level("domains", _SPELLINGS, _below_domain), _LAYOUTS[0])
 
 

@@ -1,8 +1,8 @@
 """How a data set is divided into training, validation and test: pure functions from an image list and a seed.
 
 The ways to split are registered by name below; each returns a manifest. In reading order: `counting` (class counts, and
-rows taken by them), `given` (the images come with a split), `held_out` (a random share), `classic` (leave one domain
-out), `unbalanced`, `flexible`, `adversarial` and `correlated` (cut-outs with contexts correlated with their class).
+rows drawn by them), `plain` (given with the images, a random share held out, or leave one domain out: classic),
+`flexible` (with unbalanced), `adversarial` and `correlated` (cut-outs with contexts correlated with their class).
 """
 
 from __future__ import annotations
@@ -11,17 +11,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.image_list import ComposedList, ImageList
+from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources.source import AnyImageList
 from stablenet.data.splits.adversarial import AdversarialSettings, split_adversarial
-from stablenet.data.splits.classic import ClassicSettings, split_classic
 from stablenet.data.splits.correlated import CorrelatedSettings, split_correlated
-from stablenet.data.splits.flexible import FlexibleSettings, UnbalancedFlexibleSettings, split_flexible
-from stablenet.data.splits.given import GIVEN, GivenSettings, split_given
-from stablenet.data.splits.held_out import HELD_OUT, HeldOutSettings, split_held_out
-from stablenet.data.splits.unbalanced import UnbalancedSettings, split_unbalanced
+from stablenet.data.splits.flexible import (
+    FlexibleSettings,
+    UnbalancedFlexibleSettings,
+    UnbalancedSettings,
+    split_flexible,
+    split_unbalanced,
+)
+from stablenet.data.splits.plain import (
+    GIVEN,
+    HELD_OUT,
+    ClassicSettings,
+    GivenSettings,
+    HeldOutSettings,
+    split_classic,
+    split_given,
+    split_held_out,
+)
 from stablenet.errors import UserError
 from stablenet.old_names import OLD_SPLIT, SPLIT, old_keyword
 from stablenet.registry import Registry

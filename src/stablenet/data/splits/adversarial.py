@@ -8,10 +8,17 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from stablenet.data.draw import draw_places, shuffle, shuffle_rows
 from stablenet.data.image_list import ComposedList
 from stablenet.data.manifest import JSON, Manifest
-from stablenet.data.splits.counting import SplitRows, allot, build_manifest, round_share
+from stablenet.data.splits.counting import (
+    SplitRows,
+    allot,
+    build_manifest,
+    draw_places,
+    round_share,
+    shuffle,
+    shuffle_rows,
+)
 from stablenet.errors import UserError
 from stablenet.values import Count, OpenShare, ShareBelowOne, check_fields, require
 

@@ -11,12 +11,19 @@ import numpy as np
 import pandas as pd
 
 from stablenet.data.compose import PLACES
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.draw import draw_places, shuffle_rows
-from stablenet.data.image_list import ImageList
+from stablenet.data.image_list import CutoutList, ImageList
 from stablenet.data.manifest import JSON, Manifest
 from stablenet.data.splits.adversarial import RANDOM
-from stablenet.data.splits.counting import SplitRows, allot, build_manifest, floor_share, round_share, take
+from stablenet.data.splits.counting import (
+    SplitRows,
+    allot,
+    build_manifest,
+    draw_places,
+    floor_share,
+    round_share,
+    shuffle_rows,
+    take,
+)
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
 from stablenet.values import Count, OpenShare, ShareAboveZero, ShareBelowOne, check_fields, require

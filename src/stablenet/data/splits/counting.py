@@ -1,28 +1,53 @@
-"""What all splits share: arithmetic on class counts, the paper's tables of counts, and rows taken by them.
+"""What all splits share: arithmetic on class counts, the paper's tables of counts, and rows drawn by them.
 
 Integers only: ratios, shares that add up, totals that are met exactly. The paper's tables are read from
 `paper_counts.toml`, with its slips corrected and named.
+
+NumPy does not guarantee equal streams across versions. Ordering by SHA-256 of (seed, purpose, item) needs no stream,
+and adding or removing an image does not change the order of the others.
 """
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from stablenet.data.cutouts import CutoutList
-from stablenet.data.draw import shuffle_rows
-from stablenet.data.image_list import ComposedList, ImageList
+from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.data.manifest import JSON, Manifest
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
 from stablenet.values import LARGEST_COUNT, SettingError, ShareBelowOne, convert, show
+
+
+def shuffle(items: Iterable[str], seed: int, *purpose: str) -> list[str]:
+    """The items in random order, which depends on seed and purpose."""
+    return sorted(items, key=lambda item: _digest(item, seed, purpose))
+
+
+def shuffle_rows(rows: pd.DataFrame, seed: int, *purpose: str) -> pd.DataFrame:
+    """The rows in the random order of their ids, which must be unique."""
+    order = {item: place for place, item in enumerate(shuffle(rows["id"], seed, *purpose))}
+    return rows.iloc[np.argsort(rows["id"].map(order).to_numpy(), kind="stable")].reset_index(drop=True)
+
+
+def draw_places(items: Iterable[str], seed: int, *purpose: str) -> NDArray[np.int64]:
+    """Two independent uniform integers in 0..65535 for each item, shape (n, 2)."""
+    raw = b"".join(_digest(item, seed, purpose)[:4] for item in items)
+    return np.frombuffer(raw, ">u2").astype(np.int64).reshape(-1, 2)
+
+
+def _digest(item: str, seed: int, purpose: tuple[str, ...]) -> bytes:
+    return hashlib.sha256("\x1f".join((str(seed), *purpose, item)).encode()).digest()
 
 
 def parse_ratio(text: str) -> tuple[int, ...]:

@@ -9,12 +9,12 @@ import triton.language as tl
 from torch import Tensor
 
 from stablenet.weighting.fourier import FourierFunctions
-from stablenet.weighting.gram import centre_gram, label_gram_of
 from stablenet.weighting.kernels import prepare_programs
 from stablenet.weighting.kernels.solve_program import solve_program
 from stablenet.weighting.problem import draw_functions
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.solver import Solution, ess_spread_limit
+from stablenet.weighting.statistic import centre_gram, label_gram_of
 
 TILE = 32  # samples on each side of a tile of pairs
 NEVER = 2**30

@@ -1,4 +1,4 @@
-"""The Triton program of a fused solve: all inner steps in one launch. `gram.py` states the formulas it evaluates."""
+"""The Triton program of a fused solve: all inner steps in one launch. Its formulas are in `statistic.py`."""
 
 from __future__ import annotations
 
