@@ -78,7 +78,8 @@ def lay_out(features: Tensor) -> Tensor:
     side = math.isqrt(count)
     if count - side * side > MOST_EXTRA_TOKENS:
         raise UserError(f"{count} tokens are no square image, whose border could be told: take the form 'meanstd'")
-    return features[..., count - side * side :].unflatten(2, (side, side))
+    maps: Tensor = features[..., count - side * side :].unflatten(2, (side, side))
+    return maps
 
 
 class FeatureTaps:
