@@ -29,23 +29,24 @@ Row = dict[str, Any]
 
 def list_beds() -> Iterator[tuple[str, range, bool, tuple[str, ...]]]:
     """Recipe, seeds, whether there is something to gain, further settings."""
+    for ratio in ("random", "0.95", "0.8", "0.9", "0.99"):
+        for bed in PETS:
+            yield f"natural-{bed}-{ratio}", MORE if ratio == "random" else SEEDS, ratio != "random", ()
+    for ratio in ("random", "0.9", "0.95"):
+        yield f"mnistm-{ratio if ratio == 'random' else 'dr' + ratio}", MORE, ratio != "random", ()
+    yield "pacs-unbalanced-flexible-5", MORE, True, DRAWN
     for target in TARGETS:
         yield f"pacs-classic-{target}", SEEDS, False, ()
         yield f"pacs-unbalanced-5-{target}", SEEDS, False, ()
-    yield "pacs-unbalanced-flexible-5", MORE, True, DRAWN
-    for ratio in ("random", "0.9", "0.95"):
-        yield f"mnistm-{ratio if ratio == 'random' else 'dr' + ratio}", MORE, ratio != "random", ()
-    for ratio in ("random", "0.95", "0.9", "0.8", "0.99"):
-        for bed in PETS:
-            yield f"natural-{bed}-{ratio}", MORE if ratio == "random" else SEEDS, ratio != "random", ()
 
 
 def look(recipe: str, seed: int, settings: tuple[str, ...], root: Path) -> Row:
     """As a training begins: all images of the training part, as they are stored."""
     config = assemble_config(recipe, settings=[f"seed={seed}", "model.pretrained=''", *settings])
     samples = open_data(config, root).open_part("train")
-    sums = EvidenceSums(int(samples.y.max()) + 1)
-    sums.add(samples.y, samples.index, describe(samples))
+    named = int(samples.domain.max()) + 1 if len(samples.domain.unique()) > 1 else 0
+    sums = EvidenceSums(int(samples.y.max()) + 1, named)
+    sums.add(samples.y, samples.index, describe(samples), samples.domain)
     return {"seed": seed, "images": len(samples), **decide(sums.weigh()).figures}
 
 

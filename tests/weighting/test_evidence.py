@@ -157,9 +157,21 @@ def test_the_colour_of_the_object_itself_is_left_alone():
 def test_named_contexts_decide_alone(tied, act):
     images, y, context = draw(tied=tied)
     images[:] = images[:1]  # the images say nothing
-    decision = decide(gather(images, y, context))
+    decision = decide(gather(images, y, context), by_contexts=True)
     assert decision.act is act
     assert "named contexts" in decision.reason
+
+
+def test_named_contexts_that_say_nothing_keep_it_from_acting_and_never_make_it_act():
+    images, y, context = draw(tied=0.95)
+    assert decide(gather(images, y, context)).act
+    shuffled = context[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))]
+    held_back = decide(gather(images, y, shuffled))
+    assert not held_back.act
+    assert held_back.reason.endswith("but the named contexts predict 0 % of the label's entropy, too little to act on")
+    assert decide(gather(images, y, torch.zeros_like(context))).act  # one context is none
+    images[:] = images[:1]
+    assert not decide(gather(images, y, context)).act
 
 
 def images_say(border=0.3, quotient=1.0, least=0.9):

@@ -42,7 +42,9 @@ def test_held_out_samples_tell_what_a_network_goes_by(by, low, high):
     [
         (Evidence(contexts=TIED), True, "the named contexts predict 10 % of the label's entropy"),
         (Evidence(contexts=0.09), False, "the named contexts predict 9 %"),
-        (Evidence(0.0, 0.9, 0.0, 0.0, contexts=0.5), True, "named contexts predict 50 %"),  # what is named decides
+        (Evidence(0.0, 0.9, 0.0, 0.0, contexts=0.5), False, "too little to act on"),  # what is named does not decide
+        (Evidence(0.6, 1.0, 0.6, SURROUNDINGS, contexts=TIED), True, "it is the surroundings"),
+        (Evidence(0.6, 1.0, 0.6, SURROUNDINGS, contexts=0.09), False, "but the named contexts predict 9 %"),
         (Evidence(), True, "nothing is known of these inputs but their labels"),
         (Evidence(0.6, 1.0, 0.6, SURROUNDINGS), True, "it is the surroundings"),
         (Evidence(0.6, 1.0, 0.6, SURROUNDINGS - 1e-3), False, "not beyond chance"),

@@ -65,8 +65,8 @@ class WholeSetSettings(StableNetSettings):
     components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
         None takes 0, for `recommended` what `recommend` chooses.
     act: "auto" decides from pixels and labels of the training part whether context and label are tied
-        (`recommended.decide`), and where they are not trains plainly, to the bit; "domains" decides by the domains of
-        the training part instead, where it has several; "always" does not ask. None takes auto for `recommended`, else
+        (`recommended.decide`), and where they are not trains plainly, to the bit; several named domains there that
+        do not predict the label keep it from acting. "domains" decides by these alone; "always" does not ask. None takes auto for `recommended`, else
         always.
     validation: epochs are ranked by source validation under weights that are solved for the validation samples as for
         training, because plain accuracy there prefers a network that uses the context; "plain" ranks by that
@@ -161,7 +161,7 @@ class WholeTrainingSet(Strategy):
             place=settings.features,
         )
         self._num_classes = context.num_classes
-        named = settings.act == "domains" and len(context.training_domains) > 1
+        named = settings.decides and len(context.training_domains) > 1
         self._num_contexts = context.num_domains if named else 0
         weighs = settings.validation == "weighted" and context.num_validation > 0
         self.judging: DatasetWeighting | None = None
@@ -200,7 +200,7 @@ class WholeTrainingSet(Strategy):
         sums = EvidenceSums(self._num_classes, self._num_contexts, shared=True)
         for batch in training_set.pixels():
             sums.add(batch.y, batch.index, describe_pixels(batch.x), batch.domain)
-        decision = recommended.decide(sums.weigh())
+        decision = recommended.decide(sums.weigh(), by_contexts=self.settings.act == "domains")
         self.whole_set.settle(decision)
         return decision.figures
 

@@ -113,11 +113,11 @@ class Observed:
         self._parts.append(seen)
         return seen[:2] if self._extract is border.extract_bank else self._extract(pixels)
 
-    def decide(self, y: Tensor) -> Decision:
-        """What training decides with act="auto".   y: (n,) of all images that were read, from 0 on."""
-        sums = EvidenceSums(int(y.max()) + 1)
+    def decide(self, y: Tensor, contexts: Tensor | None = None) -> Decision:
+        """What training decides with act="auto".   y, contexts: (n,) of all images that were read, from 0 on."""
+        sums = EvidenceSums(int(y.max()) + 1, 0 if contexts is None else int(contexts.max()) + 1)
         described = Described(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
-        sums.add(y, torch.arange(len(y)), described)
+        sums.add(y, torch.arange(len(y)), described, contexts)
         return recommended.decide(sums.weigh())
 
 
@@ -128,13 +128,14 @@ def _judge(
     codes = torch.from_numpy(subject.y)
     y = codes.unique(return_inverse=True)[1]
     whole, outer = (measure_explained(z, one_hot(codes)) for z in (found.whole, found.border))
-    decision = seen.decide(y)
+    named = None if subject.context is None else torch.from_numpy(subject.context)
+    decision = seen.decide(y, named)
     trades, weights, origin = _weigh(found, y, choices)
     if report is not None:
         report("weights", 1, 1)
     context = None
-    if subject.context is not None:
-        context = study_context(subject.contexts, torch.from_numpy(subject.context), y, found.whole, weights)
+    if named is not None:
+        context = study_context(subject.contexts, named, y, found.whole, weights)
     return Diagnosis(
         name=subject.name,
         classes=tuple(subject.classes[code] for code in codes.unique().tolist()),

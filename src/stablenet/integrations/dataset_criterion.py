@@ -171,7 +171,7 @@ class DatasetCriterion(nn.Module):
         sums = EvidenceSums(num_classes, known, shared=share is not None) if act == "auto" else None
         loader = DataLoader(indexed, sampler=share, **options)
         self._read(model, FeatureTaps(model, taps), loader, sums, contexts)
-        self.decision = None if sums is None else recommended.decide(sums.weigh())
+        self.decision = None if sums is None else recommended.decide(sums.weigh(), by_contexts=True)
         if self.decision is not None:
             self.whole_set.settle(self.decision)
         self.diagnostics = {**({} if self.decision is None else self.decision.figures), **self.whole_set.solve()}

@@ -5,7 +5,7 @@ Two signs, both cheap and without a network:
 - THE BORDER AGAINST THE MIDDLE: how much of the label colours and textures predict at the border of the image, where
   mostly the surroundings are, and in the middle, where mostly the object is. Where the border knows about as much as
   the middle, it is the surroundings that predict the label; where the middle knows far more, it is the object.
-- NAMED CONTEXTS (domains, sites, seasons), where the user asks for them: how much of the label they predict.
+- NAMED CONTEXTS (domains, sites, seasons), where there are several: how much of the label they predict.
 
 Sums over samples are all that is kept, so that sets of any size cost the same, and several processes add theirs. They
 are kept for ten parts of the samples, so that each part can be left out in turn: that is how sure the quotient of

@@ -4,8 +4,8 @@
 
 The rules, in the order in which a training meets them:
 
-0. WHETHER TO ACT is decided from the training data alone (`decide`): where nothing says that context and label are
-   tied, the training is plain training, to the bit.
+0. WHETHER TO ACT is decided from the training data alone (`decide`): where the surroundings do not predict the label, or
+   contexts are named and do not, the training is plain training, to the bit.
 1. FEATURES are those of the first two stages of the network as it starts, pooled; of a pretrained network also those
    of the third at the border of the image (`TAPS`, `BORDER_TAP`, `choose_taps`).
 2. Where the whole training set is at hand, everything is solved once, before training (`WHOLE_SET`, `recommend`):
@@ -37,8 +37,8 @@ NAME = "recommended"
 # Colours of the object itself look like an object: coloured digits 0.41.
 SURROUNDINGS = 0.55  # of the middle's share, two standard errors below what was measured
 LEAST_BORDER = 0.05  # of the label's variance: below it there is little to gain
-# Of the label's entropy, by named contexts, where the user asks for them: PACS 0.01 to 0.05, unbalanced 0.01 to 0.02,
-# where nothing is gained; flexible 0.29 to 0.31.
+# Of the label's entropy, by named contexts: PACS 0.01 to 0.05, unbalanced 0.01 to 0.02, where nothing is gained; flexible
+# 0.29 to 0.31. Below it they keep the preset from acting; where the user asks for them, they decide alone.
 TIED = 0.1
 
 # --- Which features -----------------------------------------------------------------------------------------------
@@ -114,20 +114,28 @@ class Decision:
         return {"acts": float(self.act), **kept, "decision": self.reason}
 
 
-def decide(evidence: Evidence) -> Decision:
-    """Whether to act, from the training data alone. Named contexts decide alone where they were counted.
+def decide(evidence: Evidence, by_contexts: bool = False) -> Decision:
+    """Whether to act, from the training data alone.
+
+    Named contexts (domains, sites, seasons) that do not predict the label keep it from acting. They never make it act,
+    unless they are to decide alone, `by_contexts`.
 
     >>> decide(Evidence(border=0.62, middle=0.61, quotient=1.02, least=0.9)).act
     True
     >>> decide(Evidence(border=0.10, middle=0.20, quotient=0.5, least=0.42)).act
     False
+    >>> decide(Evidence(border=0.62, middle=0.61, quotient=1.02, least=0.9, contexts=0.02)).act
+    False
     """
-    if evidence.contexts is not None:
-        said = f"the named contexts predict {100 * evidence.contexts:.0f} % of the label's entropy"
-        return Decision(evidence.contexts >= TIED, said, evidence)
+    tied = evidence.contexts is None or evidence.contexts >= TIED
+    said = "" if evidence.contexts is None else f"predict {100 * evidence.contexts:.0f} % of the label's entropy"
+    if said and (by_contexts or evidence.border is None):
+        return Decision(tied, f"the named contexts {said}", evidence)
     if evidence.border is None:
         return Decision(True, "nothing is known of these inputs but their labels", evidence)
     act, why = judge_surroundings(evidence)
+    if act and not tied:
+        act, why = False, f"but the named contexts {said}, too little to act on"
     assert evidence.middle is not None
     seen = f"predict {100 * evidence.border:.0f} % of the label, in the middle {100 * evidence.middle:.0f} %"
     return Decision(act, f"colours and textures at the border {seen}: {why}", evidence)
