@@ -66,8 +66,8 @@ class WholeSetSettings(StableNetSettings):
         None takes 0, for `recommended` what `recommend` chooses.
     act: "auto" decides from pixels and labels of the training part whether context and label are tied
         (`recommended.decide`), and where they are not trains plainly, to the bit; several named domains there that
-        do not predict the label keep it from acting. "domains" decides by these alone; "always" does not ask. None takes auto for `recommended`, else
-        always.
+        do not predict the label keep it from acting. "domains" decides by these alone; "always" does not ask. None
+        takes auto for `recommended`, else always.
     validation: epochs are ranked by source validation under weights that are solved for the validation samples as for
         training, because plain accuracy there prefers a network that uses the context; "plain" ranks by that
         nevertheless. Plain figures are recorded in both cases. Where the two clearly differ (`context_use`), the

@@ -4,8 +4,8 @@
 
 The rules, in the order in which a training meets them:
 
-0. WHETHER TO ACT is decided from the training data alone (`decide`): where the surroundings do not predict the label, or
-   contexts are named and do not, the training is plain training, to the bit.
+0. WHETHER TO ACT is decided from the training data alone (`decide`): where the surroundings do not predict the label,
+   or contexts are named and do not, the training is plain training, to the bit.
 1. FEATURES are those of the first two stages of the network as it starts, pooled; of a pretrained network also those
    of the third at the border of the image (`TAPS`, `BORDER_TAP`, `choose_taps`).
 2. Where the whole training set is at hand, everything is solved once, before training (`WHOLE_SET`, `recommend`):
@@ -37,8 +37,8 @@ NAME = "recommended"
 # Colours of the object itself look like an object: coloured digits 0.41.
 SURROUNDINGS = 0.55  # of the middle's share, two standard errors below what was measured
 LEAST_BORDER = 0.05  # of the label's variance: below it there is little to gain
-# Of the label's entropy, by named contexts: PACS 0.01 to 0.05, unbalanced 0.01 to 0.02, where nothing is gained; flexible
-# 0.29 to 0.31. Below it they keep the preset from acting; where the user asks for them, they decide alone.
+# Of the label's entropy, by named contexts: PACS 0.01 to 0.05, unbalanced 0.01 to 0.02, where nothing is gained;
+# flexible 0.29 to 0.31. Below it they keep the preset from acting; where the user asks for them, they decide alone.
 TIED = 0.1
 
 # --- Which features -----------------------------------------------------------------------------------------------
