@@ -42,7 +42,7 @@ def list_beds() -> Iterator[tuple[str, range, bool, tuple[str, ...]]]:
 
 def look(recipe: str, seed: int, settings: tuple[str, ...], root: Path) -> Row:
     """As a training begins: all images of the training part, as they are stored."""
-    config = assemble_config(recipe, settings=[f"seed={seed}", "model.pretrained=''", *settings])
+    config = assemble_config(recipe, settings=[f"seed={seed}", *settings])
     samples = open_data(config, root).open_part("train")
     named = int(samples.domain.max()) + 1 if len(samples.domain.unique()) > 1 else 0
     sums = EvidenceSums(int(samples.y.max()) + 1, named)

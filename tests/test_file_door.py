@@ -19,7 +19,7 @@ METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "open", "to_c
 PACKAGED = ("files(", "_FOLDER.")  # files of this package, through importlib.resources
 # file: what it opens, and why that is right there
 ALLOWED = {
-    "cli/main.py": ({"os.fdopen"}, "the report of an error, a new file in the folder for temporary files"),
+    "cli/last_net.py": ({"os.fdopen"}, "the report of an error, a new file in the folder for temporary files"),
     "cli/completion.py": ({"file.read_text"}, "the source of torchvision, which is installed"),
     "cli/verbs_models.py": ({"table.to_csv"}, "to the standard output"),
     "data/check.py": ({"zipfile.ZipFile"}, "an archive that was listed before"),

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from stablenet.bench.cells import make_run
 from stablenet.bench.paper_tables import find_table
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources import read_source
 from stablenet.data.splits import split_table

@@ -71,7 +71,7 @@ SETUP = """
 QUICK = "train.epochs=1", "train.max_steps=2", "data.parameters.test_size=20"
 from pathlib import Path
 from typer.testing import CliRunner
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 
 def call(*words):
     result = CliRunner().invoke(app, [*map(str, words)])
@@ -176,7 +176,7 @@ LIST_IMPORTED = """
 import sys
 from typer.main import get_command
 from typer.testing import CliRunner
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 
 def walk(command, words=()):
     yield words
@@ -217,7 +217,7 @@ def test_version():
 def test_shells_complete_verbs(shell):
     words = {"COMP_WORDS": "stablenet dia", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "stablenet dia"}
     fish = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    script = "import sys; sys.argv = ['stablenet']; from stablenet.cli.main import app; app(prog_name='stablenet')"
+    script = "import sys; sys.argv = ['stablenet']; from stablenet.cli.verbs import app; app(prog_name='stablenet')"
     done = run(script, _STABLENET_COMPLETE=f"complete_{shell}", **words, **fish)
     assert "diagnose" in done.stdout
     assert "train" not in done.stdout.replace("training", "").split()

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import stablenet
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.data import decode
 from stablenet.data.decode import read_bytes
 from stablenet.data.sources.source import Download, fetch_file

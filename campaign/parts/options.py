@@ -72,7 +72,7 @@ def _use(rng: Random, option: Any) -> list[str]:
 @cache
 def list_verbs() -> dict[str, list[Any]]:
     """Every verb, such as "data split", with its options."""
-    from stablenet.cli.main import app
+    from stablenet.cli.verbs import app
 
     return dict(_walk(typer.main.get_command(app), ()))
 

@@ -185,7 +185,7 @@ def describe_commands() -> str:
     """All verbs with their arguments and options, from the command line itself."""
     from typer.main import get_command
 
-    from stablenet.cli.main import app
+    from stablenet.cli.verbs import app
 
     lines = ["# Command line", "", "Every command prints this with `--help`.", ""]
     for words, command in walk_commands("stablenet", get_command(app)):

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from stablenet.algorithms import ALGORITHMS, ERM, MARKS, Context, build_algorithm, explain_marks
 from stablenet.algorithms.erm import ERMSettings
 from stablenet.bench.paper_tables import Row
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.cases import METHODS

@@ -191,7 +191,7 @@ def test_backbone_without_stages_is_refused_clearly():
     network = build_network("mobilenet_v2", CLASSES)
     network.stages.clear()  # as a backbone of one's own
     context = Context(num_classes=CLASSES, num_domains=1, num_samples=8, epochs=1, seed=0)
-    with pytest.raises(UserError, match=r"names none: set method\.parameters\.taps"):
+    with pytest.raises(UserError, match=r"does not name its first two: set method\.parameters\.taps"):
         build_algorithm("stablenet", {}, network, context)
     assert build_algorithm("stablenet", {"taps": ["features.3", "last"]}, network, context)
 

@@ -9,7 +9,7 @@ from stablenet.bench.executors import Event, tell_outcome
 from stablenet.bench.worker import RunOutcome, perform
 from stablenet.cli import verbs_bench as verb
 from stablenet.cli.bench_output import EventPrinter
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.errors import UserError
 from stablenet.long_work import format_time
 

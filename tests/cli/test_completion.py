@@ -52,7 +52,7 @@ def complete(shell, typed, folder):
     script = """
 import sys
 sys.argv = ["stablenet"]
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 try:
     app(prog_name="stablenet")
 finally:

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.data.store import PixelStore
 from stablenet.errors import UserError
 
@@ -68,7 +68,7 @@ def test_composed_sources_have_nothing_to_prepare():
 
 def test_the_help_starts_without_torch():
     script = (
-        "import sys; from stablenet.cli.main import app\n"
+        "import sys; from stablenet.cli.verbs import app\n"
         "try: app(['data', 'prepare', '--help'])\n"
         "except SystemExit: pass\n"
         "sys.exit(sum(name in sys.modules for name in ('torch', 'pandas', 'sklearn')))"

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.data.manifest import Manifest
 from stablenet.engine.run import load_run
 from stablenet.errors import UserError

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from stablenet.bench import list_tables
 from stablenet.bench.results import list_items
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.data.sources import SOURCES
 from stablenet.errors import UserError
 

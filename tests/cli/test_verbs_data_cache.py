@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.cli.verbs_data import write_size
 
 

@@ -8,7 +8,7 @@ from tests.diagnose.test_tables import draw_table
 from typer.testing import CliRunner
 
 from stablenet import UserError
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 
 
 def run(*arguments):

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stablenet import UserError
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from tests.engine.tiny import tiny_run
 from typer.testing import CliRunner
 
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.errors import UserError
 
 

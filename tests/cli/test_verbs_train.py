@@ -12,8 +12,8 @@ from rich.console import Console
 from tests.engine.tiny import SETTINGS
 from typer.testing import CliRunner
 
-from stablenet.cli.main import app
 from stablenet.cli.progress import Bar, describe_figures
+from stablenet.cli.verbs import app
 from stablenet.errors import UserError
 
 RUNNER = CliRunner()
@@ -120,7 +120,7 @@ def test_list_names_everything():
 
 def test_help_starts_without_torch():
     code = (
-        "import sys; from stablenet.cli import main; print(sorted({'torch', 'pandas', 'sklearn'} & set(sys.modules)))"
+        "import sys; from stablenet.cli import verbs; print(sorted({'torch', 'pandas', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

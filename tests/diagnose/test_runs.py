@@ -6,7 +6,7 @@ import torch
 from typer.testing import CliRunner
 
 from stablenet import UserError
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.diagnose.images import ImageChoices, diagnose_images
 from stablenet.diagnose.measure import weigh_labels
 from stablenet.diagnose.subject import extract_features, open_run

@@ -58,7 +58,7 @@ def _check_names(verb: str, words: list[str]) -> None:
 def _commands():
     from typer.main import get_command
 
-    from stablenet.cli.main import app
+    from stablenet.cli.verbs import app
 
     return get_command(app)
 

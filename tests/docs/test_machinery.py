@@ -9,7 +9,7 @@ from docs.machinery.excerpts import Excerpt, LostExcerpt, find_excerpts, number_
 from docs.machinery.pages import MORE, _adapt_links, describe_method, fill_in, make_pages
 
 from stablenet.algorithms import ALGORITHMS
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.weighting import PRESETS, WeightingSettings
 from tests.docs.blocks import ROOT, read_blocks
 from tests.docs.commands import check_command

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import stablenet
 from stablenet import UserError
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.export import export_run
 
 

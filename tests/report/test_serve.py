@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 from typer.testing import CliRunner
 
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.errors import UserError
 from stablenet.report.serve import HOST, Watch, take_state
 from tests.report.made import copy_runs

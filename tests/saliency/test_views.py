@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.errors import UserError
 from stablenet.saliency import SaliencySettings, choose_subjects, look, read_subjects, share_on_object, smooth_gradients
 from stablenet.saliency.views import check_same_split, colour_map, spread_over_classes

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from stablenet.bench.results import compare_seeds
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.errors import UserError
 from stablenet.tryout import Request, run_tryout
 from stablenet.tryout.plan_tryout import NetworkChoice, fit_epochs

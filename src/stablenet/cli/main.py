@@ -9,20 +9,8 @@ import atexit
 import re
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 from stablenet.errors import INTERRUPTED, MISTAKE, UserError
-
-if TYPE_CHECKING:
-    pass
-
-
-def __getattr__(name: str) -> object:
-    if name == "app":
-        from stablenet.cli.verbs import app
-
-        return app
-    raise AttributeError(f"module 'stablenet.cli.main' has no attribute {name!r}")
 
 
 def run() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.data.sources.test_nico import layout as nico_paths
 from typer.testing import CliRunner
 
-from stablenet.cli.main import app
+from stablenet.cli.verbs import app
 from stablenet.data.sources import SOURCES, read_source
 from stablenet.data.sources.source import check_layout
 
