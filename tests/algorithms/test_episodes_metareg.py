@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from stablenet.algorithms import Context, build_algorithm
-from stablenet.algorithms.metareg import append_one, join_head, penalise, unroll
+from stablenet.algorithms.episodes import append_one, join_head, penalise, unroll
 from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import build_network

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from stablenet.algorithms.hsic import HsicPairs, HSICSettings, check_size, solve_hsic
+from stablenet.algorithms.other_weights import HsicPairs, HSICSettings, check_size, solve_hsic
 from stablenet.errors import UserError
 from stablenet.weighting import pairwise_dependence, random_fourier_features, standardize
 from stablenet.weighting.solver import solve_weights

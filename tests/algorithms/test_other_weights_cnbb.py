@@ -5,7 +5,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from stablenet.algorithms.cnbb import CNBBSettings, balance_slope, balance_weights, bound_features, measure_balance
+from stablenet.algorithms.other_weights import (
+    CNBBSettings,
+    balance_slope,
+    balance_weights,
+    bound_features,
+    measure_balance,
+)
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.test_methods import make, make_batch

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from stablenet.algorithms import build_algorithm
-from stablenet.algorithms.lff import amplify
+from stablenet.algorithms.biased_model import amplify
 from tests.algorithms.test_methods import make, make_batch
 
 

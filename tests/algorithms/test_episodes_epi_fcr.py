@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from stablenet.algorithms import Context, build_algorithm
-from stablenet.algorithms.epi_fcr import choose_pair
+from stablenet.algorithms.episodes import choose_pair
 from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from stablenet.models import build_network
@@ -34,7 +34,7 @@ def make_batch(domain=(3, 1, 4, 3, 1), seed=0):
 
 
 def use_pair(monkeypatch, held_out, partner):
-    monkeypatch.setattr("stablenet.algorithms.epi_fcr.choose_pair", lambda present, chance: (held_out, partner))
+    monkeypatch.setattr("stablenet.algorithms.episodes.choose_pair", lambda present, chance: (held_out, partner))
 
 
 def gradients(module):
@@ -132,7 +132,7 @@ def test_pairs_are_any_domain_of_the_batch_and_any_other():
 def test_pairs_differ_from_step_to_step(monkeypatch):
     chances = []
     monkeypatch.setattr(
-        "stablenet.algorithms.epi_fcr.choose_pair", lambda present, chance: chances.append(tuple(chance)) or (0, 1)
+        "stablenet.algorithms.episodes.choose_pair", lambda present, chance: chances.append(tuple(chance)) or (0, 1)
     )
     algorithm = make(**SOON).train()
     for _ in range(4):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from stablenet.algorithms.mixup import mix
+from stablenet.algorithms.erm import mix
 from stablenet.errors import UserError
 from tests.algorithms.test_methods import make, make_batch
 from tests.algorithms.toys import fit, loss_and_gradient, toy_batch, toy_method

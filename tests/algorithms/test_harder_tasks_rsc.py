@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from stablenet.algorithms import build_algorithm
-from stablenet.algorithms.rsc import RSCSettings, choose_samples, find_largest, mute
+from stablenet.algorithms.harder_tasks import RSCSettings, choose_samples, find_largest, mute
 from stablenet.errors import UserError
 from tests.algorithms.small import Pooled, build, compare_with_erm, fit, measure_accuracy
 from tests.algorithms.test_methods import make, make_batch

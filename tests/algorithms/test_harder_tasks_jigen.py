@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from stablenet.algorithms import build_algorithm
-from stablenet.algorithms.jigen import choose_permutations, grey_tiles, shuffle_tiles
+from stablenet.algorithms.harder_tasks import choose_permutations, grey_tiles, shuffle_tiles
 from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from tests.algorithms.small import Placed, build, compare_with_erm, fit, measure_accuracy

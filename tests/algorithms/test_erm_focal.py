@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from stablenet.algorithms import build_algorithm
-from stablenet.algorithms.focal import focus
+from stablenet.algorithms.erm import focus
 from stablenet.data.loader import Batch
 from stablenet.errors import UserError
 from tests.algorithms.small import build, compare_with_erm, fit

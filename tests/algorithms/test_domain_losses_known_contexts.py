@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from stablenet.algorithms import ALGORITHMS, Context, build_algorithm
-from stablenet.algorithms.known_contexts import balance, balance_groups, make_independent
+from stablenet.algorithms.domain_losses import balance, balance_groups, make_independent
 from stablenet.data.loader import Batch
 from stablenet.models import build_network
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from stablenet.algorithms import build_algorithm
-from stablenet.algorithms.ula import LinearProxy, condition, tabulate
+from stablenet.algorithms.biased_model import LinearProxy, condition, tabulate
 from stablenet.errors import UserError
 from stablenet.models import build_network
 from tests.algorithms.biased import draw, train
