@@ -30,7 +30,7 @@ from stablenet.values import Count, Filled, NonNegative, Positive, Share, Whole,
 from stablenet.weighting import Solution, WeightingSettings, effective_sample_size, standardize
 from stablenet.weighting.fourier import median_distance
 from stablenet.weighting.inputs import check_finite, join_layers
-from stablenet.weighting.presets import settings_of
+from stablenet.weighting.settings import settings_of
 from stablenet.weighting.solver import solve_weights
 
 MOST_NUMBERS = 2**28  # in the kernel matrices of a batch, n²·m: 1 GiB

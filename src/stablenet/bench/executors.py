@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 from stablenet.bench.worker import RunOrder, RunOutcome, perform
 from stablenet.engine.interrupts import Interrupted
 from stablenet.errors import UserError
-from stablenet.imports import import_extra
 from stablenet.processes import INTERRUPTED, ChildProcess, name_end, wait_for
+from stablenet.registry import import_extra
 
 RETRIES = 2  # times a run is resumed after its worker died
 _POLL = 0.5  # seconds between polls while no worker has a message

@@ -300,7 +300,7 @@ def paper(
         return
     from stablenet.errors import UserError
     from stablenet.files import write_text
-    from stablenet.report.paper_page import write_comparison
+    from stablenet.report.comparisons import write_comparison
 
     if not runs.is_dir():
         raise UserError(f"there are no runs in {runs}: make some with `stablenet bench run paper-resnet50`")

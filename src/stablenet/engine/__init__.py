@@ -32,7 +32,7 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 
 RECORDS, by "kind":
     start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch;
-            preset_version, where the method has versions (`algorithms/preset_versions.py`)
+            preset_version, where the method has versions (`weighting/recommended.py`)
     step    every `train.log_every` steps: step, epoch, loss, and the method's diagnostics (accuracy of the batch;
             the others are listed on the method's page)
     solve   what a method computed between epochs: epoch, and its diagnostics

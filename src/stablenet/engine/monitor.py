@@ -25,8 +25,7 @@ from stablenet.engine.devices import name_device, uses_bf16
 from stablenet.engine.session import Session
 from stablenet.engine.stepping import EpochMeans
 from stablenet.files import Lines, read_object, read_text, write_json, write_text
-from stablenet.imports import import_extra
-from stablenet.registry import Registry
+from stablenet.registry import Registry, import_extra
 
 PROJECT = "stablenet"  # the project of Weights & Biases, the experiment of MLflow
 

@@ -32,8 +32,6 @@ from stablenet.frames import read_frame
 from stablenet.values import SettingError, Whole, read_fields
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from stablenet.algorithms import Context
     from stablenet.data.augment import Transform
     from stablenet.data.loader import PartSamples

@@ -1,7 +1,7 @@
 """The paper's numbers beside ours: every number is the one of its runs, gains are paired, what is missing is named."""
 
 from stablenet.pages import write_points
-from stablenet.report.paper_page import write_comparison
+from stablenet.report.comparisons import write_comparison
 
 
 def find_line(page, start):

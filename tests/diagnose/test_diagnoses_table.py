@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from stablenet import UserError
+from stablenet.diagnose.diagnoses import diagnose_table
 from stablenet.diagnose.diagnosis_page import write_page
-from stablenet.diagnose.tables import diagnose_table
 from stablenet.tabular.reading import TableQuestion
 
 

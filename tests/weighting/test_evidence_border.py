@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from stablenet.data.decode import decode
-from stablenet.weighting.border import (
+from stablenet.weighting.evidence import (
     SIDE,
     describe_pixels,
     draw_maps,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stablenet.tabular import StableRegressor
-from stablenet.tabular.saved import load_model, save_model
+from stablenet.tabular.estimators import load_model, save_model
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from stablenet import StableWeighting
 from stablenet.errors import UserError
 from stablenet.randomness import mix_seed
 from stablenet.weighting import PRESETS, WeightingSettings, effective_sample_size
-from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import draw_functions, draw_statistics, solve_problem
+from stablenet.weighting.settings import settings_of
 
 
 def batches(count, n=128, m=5):

@@ -14,7 +14,7 @@ from stablenet.data.sources import read_source
 from stablenet.data.splits import split_table
 from stablenet.engine.config import DataConfig, assemble_config, read_config
 from stablenet.engine.identity import Contents, identify
-from stablenet.old_names import note_renamed
+from stablenet.registry import note_renamed
 from tests.bench.small import TABLE, write_table
 
 TINY = {"ratio": 0.9, "train_size": 100, "test_size": 20}

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from stablenet.diagnose.diagnosis_page import write_lead, write_page
+from stablenet.diagnose.diagnosis_page import (
+    Asked,
+    describe_class,
+    order_classes,
+    rank_samples,
+    suggest_steps,
+    write_lead,
+    write_page,
+)
 from stablenet.diagnose.measure import Explained, Trade, study_context
-from stablenet.diagnose.next_steps import Asked, describe_class, order_classes, rank_samples, suggest_steps
 from stablenet.diagnose.verdict import Diagnosis, Verdict, say_context, say_share, say_weight
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \" ' [/b] `a|b` &amp;"

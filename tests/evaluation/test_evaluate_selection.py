@@ -3,7 +3,7 @@
 import pytest
 
 from stablenet.errors import UserError
-from stablenet.evaluation.selection import DEFAULT_RULE, RULES, select_epoch
+from stablenet.evaluation.evaluate import DEFAULT_RULE, RULES, select_epoch
 
 
 class Untouchable(list):

@@ -15,8 +15,8 @@ from torchvision.models import resnet18
 from stablenet import UserError
 from stablenet.data.sources.own import open_own
 from stablenet.data.splits import split_table
+from stablenet.diagnose.diagnoses import ImageChoices, ShallowStages, diagnose_images
 from stablenet.diagnose.diagnosis_page import write_page
-from stablenet.diagnose.images import ImageChoices, ShallowStages, diagnose_images
 from stablenet.diagnose.subject import Division, choose_images, extract_features, open_place, open_source
 
 
