@@ -74,7 +74,7 @@ def find_places(
     jobs: parallel runs on the CPU; None for as many as there are cores for their threads.
     per_gpu: parallel runs on one GPU; None for as many as fit in its memory.
     """
-    from stablenet.engine.devices import choose_device
+    from stablenet.engine.session import choose_device
 
     for name, number in (("jobs", jobs), ("per-gpu", per_gpu), ("threads", threads)):
         if number is not None and number < 1:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stablenet.engine.config import assemble_config
-from stablenet.engine.preview import preview
+from stablenet.engine.monitor import preview
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError

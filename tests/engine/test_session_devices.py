@@ -2,7 +2,7 @@
 
 import torch
 
-from stablenet.engine.devices import own_random_numbers, seed_generators
+from stablenet.engine.session import own_random_numbers, seed_generators
 
 CPU = torch.device("cpu")
 
