@@ -13,7 +13,7 @@ from PIL import Image
 
 from stablenet.data.image_list import ImageList
 from stablenet.data.sources import read_source
-from stablenet.data.sources.mnist import read_backgrounds, read_idx
+from stablenet.data.sources.digits import read_backgrounds, read_idx
 from stablenet.errors import UserError
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from stablenet.data.sources import read_source
-from stablenet.data.sources.nico import COUNTS
+from stablenet.data.sources.photos import NICO_COUNTS
 from stablenet.errors import UserError
 
 
 def layout(animal: str = "Animal", vehicle: str = "Vehicle") -> list[str]:
     paths = []
     for tree, kind in ((animal, "animal"), (vehicle, "vehicle")):
-        for number, name in enumerate(COUNTS[kind]):
+        for number, name in enumerate(NICO_COUNTS[kind]):
             contexts = ["on grass", *(f"{name} context {k}" for k in range(8 + number % 2))]
             paths += [f"NICO/{tree}/{name}/{context}/{k}.jpg" for context in contexts for k in range(2)]
     return paths
@@ -36,7 +36,7 @@ def test_both_trees(animal: str, vehicle: str, write_files: Callable[..., Path])
 def test_one_tree_by_name(write_files: Callable[..., Path], zip_folder: Callable[..., Path]) -> None:
     root = write_files(layout())
     animals = read_source("nico-animal", zip_folder(root))
-    assert animals.classes == tuple(sorted(COUNTS["animal"]))
+    assert animals.classes == tuple(sorted(NICO_COUNTS["animal"]))
     vehicles = read_source("nico-vehicle", root)
     assert len(animals.rows) + len(vehicles.rows) == len(read_source("nico", root).rows)
 
@@ -57,5 +57,5 @@ def test_a_missing_tree_class_or_image_is_said(write_files: Callable[..., Path])
 
 
 def test_published_counts_add_up() -> None:
-    assert sum(COUNTS["animal"].values()) == 12_811
-    assert sum(COUNTS["vehicle"].values()) == 11_403
+    assert sum(NICO_COUNTS["animal"].values()) == 12_811
+    assert sum(NICO_COUNTS["vehicle"].values()) == 11_403

@@ -8,7 +8,7 @@ from torch import nn
 
 from stablenet.data.augment import Normalization, Resize
 from stablenet.data.loader import BatchSettings, Loader, render_part
-from stablenet.data.sources.embedded import NUM_TEXTURES, draw_texture, draw_textures, embedded_table, texture_names
+from stablenet.data.sources.digits import NUM_TEXTURES, draw_texture, draw_textures, embedded_table, texture_names
 from stablenet.data.splits import split_table
 
 
