@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from stablenet.cli.console import Console
+    from stablenet.data.cache import CacheEntry
     from stablenet.data.check import Finding
     from stablenet.data.manifest import Manifest
     from stablenet.data.sources import AnyImageList
-    from stablenet.data.store import CacheEntry
 
 
 WHAT = {
@@ -35,7 +35,7 @@ WHAT = {
 def print_cache() -> None:
     """The cache's place, and its size by kind."""
     from stablenet.cli.console import Console
-    from stablenet.data.store import cache_folder, list_cache
+    from stablenet.data.cache import cache_folder, list_cache
 
     console = Console()
     console.print(f"cache: {cache_folder()} (STABLENET_CACHE chooses another place)", soft_wrap=True)
@@ -45,7 +45,7 @@ def print_cache() -> None:
 def tabulate_cache(entries: list[CacheEntry]) -> Table:
     from rich.table import Table
 
-    from stablenet.data.store import KINDS, measure_folder
+    from stablenet.data.cache import KINDS, measure_folder
 
     table = Table("kind", "what", "entries", "size")
     for column in table.columns[2:]:
@@ -68,8 +68,8 @@ def clear_cache(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete prepared stores and kept features; runs that need them make them again."""
-    from stablenet.data.store import KINDS, cache_folder, check_kinds, list_cache
-    from stablenet.data.store import clear_cache as clear
+    from stablenet.data.cache import KINDS, cache_folder, check_kinds, list_cache
+    from stablenet.data.cache import clear_cache as clear
 
     check_kinds(kind or ())
     entries = [entry for entry in list_cache() if entry.kind in (kind or KINDS)]

@@ -17,21 +17,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from stablenet.data.cache import HEADER, cache_folder, name_cache
 from stablenet.data.check import find_duplicates
 from stablenet.data.decode import Decoded, OtherSize, Task, read_size, run_tasks
 from stablenet.data.image_list import CutoutList, ImageList, PlacedList
 from stablenet.data.manifest import Manifest
-from stablenet.data.store import (
-    FORMAT,
-    HEADER,
-    IMAGES,
-    PIXELS,
-    Header,
-    PixelStore,
-    cache_folder,
-    name_cache,
-    read_stamps,
-)
+from stablenet.data.store import FORMAT, IMAGES, PIXELS, Header, PixelStore, read_stamps
 from stablenet.errors import UserError
 from stablenet.files import build_folder, hash_file, lock
 

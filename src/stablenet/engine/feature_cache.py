@@ -26,8 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stablenet.data.cache import FEATURES, cache_folder, name_cache
 from stablenet.data.loader import PartSamples
-from stablenet.data.store import FEATURES, PixelStore, cache_folder, name_cache
+from stablenet.data.store import PixelStore
 from stablenet.engine.config import hash_values
 from stablenet.errors import UserError, explain_os_error
 from stablenet.files import build_folder, lock, read_json, write_json

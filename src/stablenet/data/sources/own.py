@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from stablenet.data.cache import cache_folder
 from stablenet.data.columns import CONTEXT, LABEL, NO_PART, PART, PATH, SPELLINGS, USUAL, Columns, find_part
 from stablenet.data.image_list import ImageList, make_image_table
 from stablenet.data.sources.folder import Tree, find_tree, refuse_empty, some, sorted_names
 from stablenet.data.sources.shards import find_shards, unpack_shards
 from stablenet.data.sources.source import ReadOwn, Source
-from stablenet.data.store import cache_folder
 from stablenet.errors import UserError
 from stablenet.frames import SUFFIXES, read_frame
 from stablenet.registry import unknown_name

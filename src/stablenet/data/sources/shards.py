@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from stablenet.data.cache import PICTURES, name_cache
 from stablenet.data.columns import LABEL, PART, PATH, USUAL, Columns, find_part
-from stablenet.data.store import PICTURES, name_cache
 from stablenet.errors import UserError
 from stablenet.files import build_folder, lock, read_object, write_bytes
 from stablenet.frames import write_csv

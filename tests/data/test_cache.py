@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from stablenet import UserError
+from stablenet.data.cache import cache_folder, check_kinds, clear_cache, list_cache, name_cache
 from stablenet.data.prepare import default_store_path, prepare
 from stablenet.data.sources import read_source
-from stablenet.data.store import PixelStore, cache_folder, check_kinds, clear_cache, list_cache, name_cache
+from stablenet.data.store import PixelStore
 from stablenet.files import lock
 
 
