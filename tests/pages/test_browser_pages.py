@@ -7,7 +7,7 @@ import pytest
 from stablenet.diagnose.diagnosis_page import Asked, write_page
 from stablenet.tabular.fit import TableChoices, fit_table
 from stablenet.tabular.fit import write_page as write_table_page
-from tests.diagnose.test_next_steps_exceptions import HOSTILE, make
+from tests.diagnose.test_diagnosis_page_next_steps import HOSTILE, make
 from tests.pages.checks import find_faults
 
 

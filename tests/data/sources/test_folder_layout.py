@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.data.sources.test_nico import layout as nico_paths
+from tests.data.sources.test_photos_nico import layout as nico_paths
 from typer.testing import CliRunner
 
 from stablenet.cli.verbs import app
