@@ -1,10 +1,10 @@
-"""Names of parts: registries, modules of the user's own and extras, and names of version 0.1 that still work.
+"""Names of parts: registries, users' own modules and extras, and names of version 0.1 that still work.
 
 A registry holds interchangeable parts by name: presets, data sources, methods. Users' own modules are imported by name
 from the given folders first, then from Python's search path: unlike `python -m`, a console script does not search the
 current folder.
 
-A way to split data was called a setting in version 0.1: `data.setting` in configs, `setting` as a keyword and in
+What is now a split was called a setting in version 0.1: `data.setting` in configs, `setting` as a keyword and in
 manifests. It still works, with one note on stderr; configs and manifests that were stored then are read without one.
 """
 
@@ -70,9 +70,9 @@ _trusted: set[str] | None = None  # modules that may be imported; None for all
 
 @contextmanager
 def asking_for_trust(trusting: bool) -> Iterator[None]:
-    """While the block runs, modules are imported only if they are trusted: their names may be a stranger's.
+    """While the block runs, modules are imported only if they are trusted: their names may come from an untrusted file.
 
-    A table, a config or a run folder names modules, and importing one executes it. From Python, whoever calls decides.
+    A table, a config or a run folder names modules, and importing one executes it. From Python, the caller decides.
     trusting: the user trusts all.
     """
     global _trusted
@@ -134,7 +134,7 @@ SPLIT, OLD_SPLIT = "split", "setting"
 
 @cache
 def note_renamed(old: str, new: str) -> None:
-    """Say that a name is an old one, once in a process."""
+    """Print that a name has changed, once per process."""
     print(f"note: {old} is now called {new}; the old name still works", file=sys.stderr)
 
 

@@ -276,7 +276,7 @@ def _read_batches(subject: Subject, side: int) -> Iterator[tuple[int, list[Pictu
 
 
 def _refuse_unreadable(subject: Subject, read: list[int], seen: int) -> None:
-    """Stop as soon as there are too many: of all images, or none of the first could be read."""
+    """Stop as soon as too many images are unreadable, or if none of the first could be read."""
     if seen - len(read) > MOST_UNREADABLE * len(subject) or not read:
         raise UserError(
             f"{seen - len(read)} of the first {seen} images of {subject.name} cannot be read, such as "

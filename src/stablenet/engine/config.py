@@ -85,8 +85,8 @@ class ModelConfig:
     """name, pretrained, head, parameters: as in `stablenet.models.build_network`.
 
     statistics: of BatchNorm layers; "frozen" uses and keeps those of the pretrained weights in training. Under shifted
-        contexts that keeps more of what the weights know, for every method; it wants a learning rate of 0.002 or so, at
-        0.01 training may fail (results/natural).
+        contexts this preserves more of the pretrained features, for every method; it needs a learning rate of about
+        0.002, and at 0.01 training may fail (results/natural).
     """
 
     name: str = "paper-cnn"

@@ -91,7 +91,7 @@ def recall_version(config: RunConfig, hashed: Mapping[str, Any]) -> str:
 
 
 def restate(config: RunConfig, version: str) -> RunConfig:
-    """The config that does today what this one did under an earlier version of its method's defaults."""
+    """The current config that does what this one did under an earlier version of its method's defaults."""
     if version == name_version(config):
         return config
     kind, pretrained = ALGORITHMS[config.method.name], bool(config.model.pretrained)
@@ -100,7 +100,7 @@ def restate(config: RunConfig, version: str) -> RunConfig:
 
 
 def recall_identity(config: RunConfig, hashed: Mapping[str, Any]) -> Identity:
-    """The identity that a run folder has today: what an earlier version left to a preset is stated."""
+    """The identity that a run folder has now, with the defaults of an earlier preset version stated."""
     return identify(restate(config, recall_version(config, hashed)), recall_contents(config, hashed))
 
 

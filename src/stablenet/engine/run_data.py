@@ -1,6 +1,6 @@
 """The data of a run: its manifest, and its parts on demand. Parts that are not requested are not read.
 
-Also the checks of a config that are possible before data are read or files are written.
+Also the checks of a config that need neither data nor files.
 """
 
 from __future__ import annotations

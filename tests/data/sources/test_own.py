@@ -111,7 +111,7 @@ def test_folders_name_their_own_classes(write_files: Callable[..., Path], tmp_pa
         open_own(tmp_path / "nothing")
     with pytest.raises(UserError, match=r"reads no image list: use the source table for l\.csv"):
         read_source("folder", root, listing=Path("l.csv"))
-    with pytest.raises(UserError, match="pacs is no image list of yours"):
+    with pytest.raises(UserError, match="pacs does not read an image list"):
         read_source("pacs", root, Columns(label="species"))
 
 

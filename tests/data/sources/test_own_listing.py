@@ -98,8 +98,8 @@ def test_a_column_of_something_else_is_no_split_and_says_so(write_files: Callabl
     file = write_list(root / "l.csv", "path,label,part", "a.png,x,wing", "b.png,y,train")
     table = open_own(file)
     assert table.given_parts == {}
-    assert table.notes[0].startswith("'wing' in the column part is no part of a split (train, training, 0, ")
-    with pytest.raises(UserError, match="'wing' in the column part is no part of a split"):
+    assert table.notes[0].startswith("'wing' in the column part is not a part of a split (train, training, 0, ")
+    with pytest.raises(UserError, match="'wing' in the column part is not a part of a split"):
         open_own(file, part="part")
 
 

@@ -2,7 +2,7 @@
 
 In reading order: `source` (what a reader declares, and how public files are downloaded), `folder` (trees of images, and
 how a copy differs from what is expected), `own` (your own images, in folders or lists, with `shards`, data sets with
-pictures inside), `photos` (PACS, VLCS and NICO), `digits` (MNIST, BSDS500, MNIST-M, which is made of both, and the
+embedded images), `photos` (PACS, VLCS and NICO), `digits` (MNIST, BSDS500, MNIST-M, which is made of both, and the
 bundled data) and `composed` (cut-outs over backgrounds: your own, and pets over places).
 """
 

@@ -1,4 +1,4 @@
-"""Users' own images, wherever they lie: folders, an archive or an image list. All commands read them here."""
+"""Users' own images, from folders, an archive or an image list. All commands read them here."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _read_parts(rows: pd.DataFrame, names: dict[str, str], columns: Columns) -> 
     if parts.notna().all():
         return rows.assign(**{PART: parts}), ()
     strange = rows.loc[parts.isna(), PART].iloc[0]
-    told = f"{strange!r} in the column {names[PART]} is no part of a split ({SPELLINGS})"
+    told = f"{strange!r} in the column {names[PART]} is not a part of a split ({SPELLINGS})"
     if columns.part:
         raise UserError(told)
     return rows.drop(columns=PART), (f"{told}: the column is not read",)
@@ -172,7 +172,7 @@ def open_own(
 
 
 def settle(place: Path, columns: Columns) -> Path:
-    """Where the images are read: the place, or of a data set with pictures inside, the list of those written out."""
+    """Where the images are read from: the place itself, or the list of images extracted from a data set."""
     shards = find_shards(place) if place.is_dir() else []
     return unpack_shards(place, shards, cache_folder(), columns) if shards else place
 
@@ -207,7 +207,7 @@ def _refuse_columns(root: Path, columns: Columns) -> None:
         named.remove(PART)
     if named:
         raise UserError(
-            f"{root} is no image list: the names of folders are its classes and contexts; leave {named[0]} out"
+            f"{root} is not an image list: the names of folders are its classes and contexts; leave {named[0]} out"
         )
 
 
@@ -289,7 +289,7 @@ FOLDER = _make_source(
 )
 IMAGE_LIST = _make_source(
     "table",
-    "Your own images, listed in a CSV or Parquet table",
-    ("a .csv, .tsv or .parquet file with the columns path and label, and if there are any context and part",),
+    "Your own images, listed in a CSV or Parquet file",
+    ("a .csv, .tsv or .parquet file with the columns path and label, and optionally context and part",),
     _open_list,
 )

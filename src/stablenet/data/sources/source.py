@@ -70,7 +70,7 @@ def read_source(
     if source.read_own is not None:
         return source.read_own(root, columns or Columns(), listing)
     if listing is not None or columns not in (None, Columns()):
-        raise UserError(f"the data source {name} is no image list of yours: leave list and columns out")
+        raise UserError(f"the data source {name} does not read an image list: leave list and columns out")
     if not source.needs_root:
         return source.read(Path())
     if root is None:
@@ -85,7 +85,7 @@ def read_source(
 def check_layout(name: str, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(differences that keep a source from being read, remarks such as counts that are not the published ones).
 
-    Where there is no difference the list of images is read, so that nothing stands in the way of `read_source`.
+    Where there is no difference the list of images is read, so that `read_source` is sure to succeed.
     """
     source = SOURCES[name]
     if not root.exists():
