@@ -14,7 +14,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, hash_values
 from stablenet.files import hash_file
 from stablenet.models.build import find_weights, is_file
-from stablenet.registry import OLD_SPLIT, SPLIT
+from stablenet.registry import OLD_SPLIT, hash_data
 from stablenet.weighting.recommended import FIRST
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
@@ -53,7 +53,7 @@ def identify(config: RunConfig, contents: Contents, version: str | None = None) 
     version: of the method's defaults, see `name_version`; None for today's.
     """
     plain = config.plain()
-    plain["data"][OLD_SPLIT] = plain["data"].pop(SPLIT)  # hashes of published runs have the name of 0.1
+    plain["data"] = hash_data(plain["data"])
     del plain["label"]
     version = name_version(config) if version is None else version
     if version not in ("", FIRST):

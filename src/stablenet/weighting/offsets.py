@@ -67,6 +67,7 @@ from stablenet.weighting.logistic import (
     stream_components,
     whole_regressors,
 )
+from stablenet.weighting.recommended import WEAKEN
 from stablenet.weighting.samples import SampleStore
 
 LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade. By argument; published runs have more
@@ -336,7 +337,7 @@ class DatasetOffsets(SampleStore):
         self._lender = [lender]
 
     @torch.no_grad()
-    def weaken(self, factor: float = 0.5) -> float:
+    def weaken(self, factor: float = WEAKEN) -> float:
         """Multiply the offsets, also of later solves, by the factor. Returns what is left of the strength, 0 to 1."""
         if not 0 <= factor <= 1:
             raise UserError(f"offsets are weakened by a factor from 0 to 1, got {factor}")

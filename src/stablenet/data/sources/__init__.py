@@ -32,7 +32,7 @@ for _source in (
     composed.PETS_PLACES,
     _EMBEDDED,
     own.FOLDER,
-    own.IMAGE_LIST,
+    own.LIST,
     composed.COMPOSED,
 ):
     SOURCES.add(_source.name, _source)

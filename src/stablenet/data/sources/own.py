@@ -18,7 +18,7 @@ from stablenet.data.sources.shards import find_shards, unpack_shards
 from stablenet.data.sources.source import ReadOwn, Source
 from stablenet.errors import UserError
 from stablenet.frames import SUFFIXES, read_frame
-from stablenet.registry import unknown_name
+from stablenet.registry import IMAGE_LIST, unknown_name
 
 NO_CONTEXT = "all"  # the one domain of images without contexts
 _SHOWN = 20  # files in a message
@@ -45,7 +45,7 @@ def read_list(file: Path, columns: Columns, root: Path | None = None) -> ImageLi
         | ({PART: row[PART]} if PART in row else {})
         for path, row in zip(paths, rows.to_dict("records"), strict=True)
     ]
-    table = make_image_table("table", base, classes, contexts, records, notes)
+    table = make_image_table(IMAGE_LIST, base, classes, contexts, records, notes)
     return replace(table, title=file.stem, listed=True)
 
 
@@ -158,7 +158,7 @@ def open_own(
     if they do not begin in its folder.
     A folder may also be a data set of Hugging Face's `datasets`, see `shards`.
     The list says what was found: its `contexts`, `given_parts`, and in words `describe`; its `name` is that of the
-    source that reads the same, "folder" or "table".
+    source that reads the same, "folder" or "image-list".
     """
     if not place.exists():
         raise UserError(f"{place} does not exist: give a folder of images, a CSV file or the name of a source")
@@ -251,13 +251,13 @@ def _empty_classes(tree: Tree, levels: int) -> list[str]:
 
 def _open_folder(root: Path | None, columns: Columns, listing: Path | None) -> ImageList:
     if listing is not None:
-        raise UserError(f"the data source folder reads no image list: use the source table for {listing}")
+        raise UserError(f"the data source folder reads no image list: use the source {IMAGE_LIST} for {listing}")
     return read_folder(_need(root, "folder", "folder or archive"), columns)
 
 
 def _open_list(root: Path | None, columns: Columns, listing: Path | None) -> ImageList:
     if listing is None:
-        return read_list(_need(root, "table", "image list"), columns)
+        return read_list(_need(root, IMAGE_LIST, "image list"), columns)
     return read_list(listing, columns, root)
 
 
@@ -287,8 +287,8 @@ FOLDER = _make_source(
     ("class/image", LAYOUT, "train|validation|test/ above either, for a given split", "a zip archive of any of these"),
     _open_folder,
 )
-IMAGE_LIST = _make_source(
-    "table",
+LIST = _make_source(
+    IMAGE_LIST,
     "Your own images, listed in a CSV or Parquet file",
     ("a .csv, .tsv or .parquet file with the columns path and label, and optionally context and part",),
     _open_list,

@@ -15,7 +15,7 @@ from stablenet.data.columns import Columns
 from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.errors import UserError
 from stablenet.files import hash_file
-from stablenet.registry import Registry
+from stablenet.registry import IMAGE_LIST, OLD_IMAGE_LIST, Registry
 
 AnyImageList: TypeAlias = ImageList | ComposedList | CutoutList
 ReadOwn: TypeAlias = Callable[[Path | None, Columns, Path | None], ImageList]  # root, columns, an image list
@@ -55,7 +55,7 @@ class Source:
     read_own: ReadOwn | None = None
 
 
-SOURCES: Registry[Source] = Registry("data source")
+SOURCES: Registry[Source] = Registry("data source", renamed={OLD_IMAGE_LIST: IMAGE_LIST})
 
 
 def read_source(
@@ -64,7 +64,7 @@ def read_source(
     """Read the image list of a source from the folder or archive at root, if it needs one.
 
     Of users' own data also: columns: what those of an image list are called.   listing: the image list, whose paths
-    begin at root or in its own folder; without one, root is the list of the source `table`.
+    begin at root or in its own folder; without one, root is the list.
     """
     source = SOURCES[name]
     if source.read_own is not None:
