@@ -187,6 +187,17 @@ def old_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]
     return wrap
 
 
+def old_function(old: str, function: Callable[P, T]) -> Callable[P, T]:
+    """The function under its old name."""
+
+    @wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> T:
+        note_renamed(old, function.__name__)
+        return function(*args, **given)
+
+    return call
+
+
 def old_field(old: str, new: str) -> Callable[[type[T]], type[T]]:
     """Decorator: a field of the dataclass may still be given and read by its old name."""
 

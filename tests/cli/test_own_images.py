@@ -57,11 +57,13 @@ def test_a_given_split_is_not_trained_on(place: Path) -> None:
         run("data", "split", "image-list", "classic", "--root", "photos.csv", "--target", "in")
     said = run("data", "split", "image-list", "--root", "photos.csv")
     assert "split given: train 36, validation 12, test 12" in said
-    manifest = Manifest.load(Path("splits/table-given-seed0.tsv"))
+    manifest = Manifest.load(Path("splits/image-list-given-seed0.tsv"))
     assert set(manifest.part("test")["id"]) == {f"photos/{c}/{k}.png" for c in ("cat", "dog") for k in range(4, 30, 5)}
-    anew = run("data", "split", "image-list", "classic", "--root", "photos.csv", "--target", "in", "--column", "part=none")
+    anew = run(
+        "data", "split", "image-list", "classic", "--root", "photos.csv", "--target", "in", "--column", "part=none"
+    )
     assert "split classic: train 27, validation 3, test 30" in anew
-    assert "FAILS" not in run("data", "check", "splits/table-given-seed0.tsv", "--root", "photos.csv")
+    assert "FAILS" not in run("data", "check", "splits/image-list-given-seed0.tsv", "--root", "photos.csv")
 
 
 def test_the_diagnosis_sees_the_training_part_alone(place: Path) -> None:
@@ -131,7 +133,7 @@ def test_a_missing_file_is_named_before_any_is_read(place: Path) -> None:
 
 def test_a_list_in_the_working_directory_is_split_there(place: Path) -> None:
     said = run("data", "split", "image-list", "classic", "--root", "plain.csv", "--target", "in")
-    assert said.startswith("splits/table-classic-in-seed0.tsv: split classic")
+    assert said.startswith("splits/image-list-classic-in-seed0.tsv: split classic")
     with pytest.raises(UserError, match="inside the source folder"):
         run("data", "split", "image-list", "--root", "plain.csv", "--out", "photos/cat/1.png")
 

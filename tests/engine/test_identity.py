@@ -9,7 +9,7 @@ import torch
 
 from stablenet.bench.collect import read_run
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import read_config
 from stablenet.engine.identity import Contents, identify, read_contents, recall_contents
@@ -69,7 +69,7 @@ def test_a_series_is_the_same_for_all_seeds():
 @pytest.fixture
 def named(tmp_path):
     """A config that names two files, the split and the weights."""
-    split = split_table(read_source("tiny", None), "adversarial", 3, validation=0.2)
+    split = split_images(read_source("tiny", None), "adversarial", 3, validation=0.2)
     split.save(tmp_path / "split.tsv")
     save_tensors(tmp_path / "weights.safetensors", {"x": torch.zeros(3)}, {})
     files = (f"data.manifest={tmp_path / 'split.tsv'}", f"model.pretrained={tmp_path / 'weights.safetensors'}")

@@ -15,7 +15,7 @@ _EMBEDDED = Source(
     origin="scikit-learn's copy of the UCI optical digits; textures drawn by this package",
     licence="CC BY 4.0 (digits), MIT (textures)",
     layouts=("none: nothing to download",),
-    read=lambda root: digits.embedded_table(),
+    read=lambda root: digits.read_embedded(),
     counts={"train": 1297, "test": 500},
     needs_root=False,
 )

@@ -12,7 +12,7 @@ import pandas as pd
 
 from stablenet.data.cache import cache_folder
 from stablenet.data.columns import CONTEXT, LABEL, NO_PART, PART, PATH, SPELLINGS, USUAL, Columns, find_part
-from stablenet.data.image_list import ImageList, make_image_table
+from stablenet.data.image_list import ImageList, make_image_list
 from stablenet.data.sources.folder import Tree, find_tree, refuse_empty, some, sorted_names
 from stablenet.data.sources.shards import find_shards, unpack_shards
 from stablenet.data.sources.source import ReadOwn, Source
@@ -45,7 +45,7 @@ def read_list(file: Path, columns: Columns, root: Path | None = None) -> ImageLi
         | ({PART: row[PART]} if PART in row else {})
         for path, row in zip(paths, rows.to_dict("records"), strict=True)
     ]
-    table = make_image_table(IMAGE_LIST, base, classes, contexts, records, notes)
+    table = make_image_list(IMAGE_LIST, base, classes, contexts, records, notes)
     return replace(table, title=file.stem, listed=True)
 
 
@@ -198,7 +198,7 @@ def read_folder(root: Path, columns: Columns | None = None) -> ImageList:
     ]
     whole = root.resolve()
     title = whole.stem if whole.is_file() else whole.name
-    return replace(make_image_table("folder", tree.root, classes, contexts, records), title=title)
+    return replace(make_image_list("folder", tree.root, classes, contexts, records), title=title)
 
 
 def _refuse_columns(root: Path, columns: Columns) -> None:
