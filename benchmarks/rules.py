@@ -31,8 +31,10 @@ CHOSEN, LAST = RULES = ("source-validation", "last")
 APART = 3.0  # points between the rules from which a difference is listed
 HEAD = """# Both rules: the epoch by source validation, and the last epoch
 
-Points above plain training on the same seeds, first with the epoch that source validation chooses, then with the last epoch; the number of seeds in brackets. **Bold** where the 95 % interval of that figure excludes zero.
-Rows that average weights (SWAD) have no epoch to choose: both figures compare the averaged network, with plain training under either rule. `rules.csv` has accuracies and intervals. All of it is computed from the packed records by
+Points above plain training on the same seeds, first with the epoch that source validation chooses, then with the last
+epoch; the number of seeds in brackets. **Bold** where the 95 % interval of that figure excludes zero. Rows that average
+weights (SWAD) have no epoch to choose: both figures compare the averaged network, with plain training under either
+rule. `rules.csv` has accuracies and intervals. All of it is computed from the packed records by
 
 ```bash
 python -m benchmarks.rules data
@@ -58,7 +60,7 @@ class Line:
 
 
 def round_figure(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
+    return None if value is None else round(value, 4)
 
 
 def read_cell(name: str, result: BenchResult, row: str, title: str, cell: ResultCell) -> Line:
@@ -94,7 +96,7 @@ def show_pair(pair: Sequence[Line]) -> str:
     parts = []
     for line in pair:
         assert line.difference is not None
-        figure = f"{line.difference:+.1f}".replace("-", "−")
+        figure = f"{line.difference:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0").replace("-", "−")
         clear = line.low is not None and line.high is not None and (line.low > 0 or line.high < 0)
         parts.append(f"**{figure}**" if clear else figure)
     return " / ".join(parts) + f" [{pair[0].seeds}]"
