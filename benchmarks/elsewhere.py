@@ -92,7 +92,7 @@ def write_page(found: dict[str, tuple[str, bool | None, Row]]) -> str:
     lines = [
         "# The rule elsewhere",
         "",
-        "`python -m benchmarks.elsewhere data`: what `recommended` would decide, from the pixels alone, on sets of real",
+        "`python -m benchmarks.elsewhere data`: what `recommended` would decide, from pixels alone, on sets of real",
         f"images made in other ways than those its numbers were chosen on, at most {MOST:,} images each. Nothing was",
         "trained, and no number changed after it.",
         "",
