@@ -49,7 +49,7 @@ def test_every_reported_bed_was_decided_on():
 def test_precision_and_recall():
     def cell(level, gain):
         figures = {"gain": gain, "interval": [None, None], "seeds": [1]}
-        return {"level": level, "gains": {rule: figures for rule in rules.RULES}}
+        return {"level": level, "gains": dict.fromkeys(rules.RULES, figures)}
 
     found = {"a": cell("likely", 3.0), "b": cell("perhaps", 0.2), "c": cell("unlikely", 2.0), "d": cell("unlikely", -1)}
     said = calibration.say_precision(found)
