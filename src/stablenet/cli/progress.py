@@ -15,8 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeR
 from stablenet.cli.console import Console, TextColumn
 from stablenet.data.manifest import PARTS
 from stablenet.engine.config import RunConfig, format_config
-from stablenet.engine.monitor import Watcher
-from stablenet.engine.preview import Preview, preview
+from stablenet.engine.monitor import Preview, Watcher, preview
 from stablenet.engine.ranking import find_best
 from stablenet.engine.run import Run
 from stablenet.engine.session import Runtime

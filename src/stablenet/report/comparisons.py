@@ -1,0 +1,261 @@
+"""Comparisons of filled tables: with plain training over paired seeds alone, and with the paper's numbers.
+
+The first is what is gained, StableNet minus plain training in every table, and the headline. The second is a page of
+Markdown, cell by cell, which also names what was never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean, stdev
+
+from stablenet.bench import BenchResult, ResultCell, Row, TableColumn
+from stablenet.bench.results import RunRef, Standing, Versus, compare_seeds, list_items
+from stablenet.bench.results import tally as count_verdicts
+from stablenet.pages import write_points
+from stablenet.report.gather import BY_DESIGN, QUOTED, Gathered, name_column, name_row, write_spread
+
+METHOD = "stablenet"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One comparison.   split: the column, or what the mean is over.   columns: those whose runs are compared.
+    ours, theirs: percent by seed, of the seeds that both have.   runs: behind them, by row, then by seed.
+    """
+
+    table: str
+    split: str
+    row: Row
+    reference: Row
+    columns: tuple[TableColumn, ...]
+    ours: Mapping[int, float]
+    theirs: Mapping[int, float]
+    versus: Versus
+    runs: Mapping[str, Mapping[int, tuple[RunRef, ...]]]
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval in words; why there is none, of one seed."""
+        if self.versus.low is None or self.versus.high is None:
+            return "one seed: no interval"
+        return f"95 % interval {write_points(self.versus.low)} to {write_points(self.versus.high)}"
+
+
+def find_gains(results: Sequence[BenchResult]) -> list[Gain]:
+    """One comparison per table in which StableNet and plain training have seeds in common."""
+    return [gain for result in results if (gain := find_gain(result)) is not None]
+
+
+def find_gain(result: BenchResult) -> Gain | None:
+    """Over the widest mean of the table, or where it has none over all splits that both have; None without a pair."""
+    row, reference = choose_row(result), next((row for row in result.rows if row.id == result.reference), None)
+    if row is None or reference is None:
+        return None
+    means = [c for c in result.columns if c.mean_of and result.cell(row.id, c.id).versus is not None]
+    if means:
+        column = max(means, key=lambda c: len(c.mean_of))
+        columns = tuple(c for c in result.columns if c.id in column.mean_of)
+        return _compare(result, row, reference, columns, f"{name_column(column)} of {len(columns)} splits")
+    compared = [c for c in result.columns if not c.mean_of and result.cell(row.id, c.id).versus is not None]
+    compared = [c for c in compared if c.metric == "accuracy"] or compared  # figures of groups are not averaged with it
+    whole = [c for c in compared if not c.domain]  # others show a part of the target alone
+    columns = tuple(whole or compared)
+    if len(columns) > 1:
+        gain = _compare(result, row, reference, columns, f"mean of {len(columns)} splits")
+        if gain is not None:
+            return gain
+        columns = columns[:1]  # no seed has all of them
+    return _compare(result, row, reference, columns, name_column(columns[0])) if columns else None
+
+
+def choose_row(result: BenchResult) -> Row | None:
+    """The StableNet row with most to compare, in columns and then in seeds, whatever came out there; else None."""
+    rows = [row for row in result.rows if row.method == METHOD and any(_count_pairs(result, row))]
+    return max(rows, key=lambda row: _count_pairs(result, row), default=None)
+
+
+def _count_pairs(result: BenchResult, row: Row) -> tuple[int, int]:
+    """Columns that have a pair, and pairs in all of them."""
+    cells = (result.cell(row.id, column.id).versus for column in result.columns if not column.mean_of)
+    seeds = [len(versus.seeds) for versus in cells if versus is not None]
+    return len(seeds), sum(seeds)
+
+
+def _compare(
+    result: BenchResult, row: Row, reference: Row, columns: tuple[TableColumn, ...], split: str
+) -> Gain | None:
+    ours, theirs = ({c.id: result.cell(r.id, c.id).by_seed for c in columns} for r in (row, reference))
+    seeds = set.intersection(*(set(found) for side in (ours, theirs) for found in side.values()))
+    means = [{seed: fmean(found[seed] for found in side.values()) for seed in sorted(seeds)} for side in (ours, theirs)]
+    versus = compare_seeds(*means)
+    if versus is None:
+        return None
+    runs = {r.id: _find_runs(result, r, columns, sorted(seeds)) for r in (reference, row)}
+    return Gain(result.table.title, split, row, reference, columns, means[0], means[1], versus, runs)
+
+
+def _find_runs(
+    result: BenchResult, row: Row, columns: Sequence[TableColumn], seeds: Sequence[int]
+) -> dict[int, tuple[RunRef, ...]]:
+    """Columns that show one domain each of the same run name it once."""
+    cells = [result.cell(row.id, column.id) for column in columns]
+    found = {}
+    for seed in seeds:
+        refs = [ref for cell in cells for value in cell.values if value.seed == seed for ref in value.runs]
+        found[seed] = tuple({ref.path: ref for ref in refs}.values())
+    return found
+
+
+def write_mean(values: Mapping[int, float]) -> str:
+    """ "80.1 ± 4.9", without a spread where there is one seed."""
+    spread = f" ± {stdev(values.values()):.1f}" if len(values) > 1 else ""
+    return f"{fmean(values.values()):.1f}{spread}"
+
+
+def write_headline(gathered: Gathered, gains: Sequence[Gain]) -> tuple[str, str]:
+    """A headline on StableNet beside plain training, and sentences that count losses as they count wins."""
+    if not gains:
+        number = len(gathered.runs)
+        head = f"Results of {number} {'run' if number == 1 else 'runs'}"
+        return head, "StableNet and ERM have no two seeds in common yet: nothing can be compared."
+    head = write_gain(gains[0]) if len(gains) == 1 else write_counts(gains)
+    return head, count_all(gathered.results)
+
+
+def write_gain(gain: Gain) -> str:
+    """The one comparison there is."""
+    points, verdict, other = gain.versus.mean, gain.versus.verdict, gain.reference.title
+    amount, rest = f"{abs(points):.1f} points", f"({gain.interval}, {len(gain.versus.seeds)} seeds)"
+    if verdict == "win":
+        return f"StableNet gains {amount} over {other} {rest}"
+    if verdict == "loss":
+        return f"StableNet loses {amount} against {other} {rest}"
+    if verdict is None:
+        return f"StableNet {write_points(points)} points from {other}, with one seed: this shows nothing yet"
+    return f"No clear difference: StableNet is {write_points(points)} points from {other} {rest}"
+
+
+def write_counts(gains: Sequence[Gain]) -> str:
+    """Of several tables, each by its widest mean."""
+    return f"StableNet against plain training in {len(gains)} tables: {_count([gain.versus for gain in gains])}"
+
+
+def count_all(results: Sequence[BenchResult]) -> str:
+    """How single splits and means over splits came out, both alike."""
+    rows = [(result, row) for result in results if (row := choose_row(result)) is not None]
+    names = {False: ("single split", "single splits"), True: ("mean over splits", "means over splits")}
+    said = []
+    for is_mean, (one, many) in names.items():
+        found = [
+            versus
+            for result, row in rows
+            for column in result.columns
+            if column.metric == "accuracy"
+            and bool(column.mean_of) == is_mean
+            and (versus := result.cell(row.id, column.id).versus) is not None
+        ]
+        if found:
+            said.append(f"Of {len(found)} {one if len(found) == 1 else many}: {_count(found)}.")
+    said.append("Ahead or behind: the 95 % interval of the differences, seed by seed, leaves out zero.")
+    return " ".join(said)
+
+
+def _count(comparisons: Sequence[Versus]) -> str:
+    counted = count_verdicts(comparisons)
+    said = f"ahead in {counted.win}, behind in {counted.loss}, no clear difference in {counted.tie}"
+    return f"{said}, one seed in {counted.unknown}" if counted.unknown else said
+
+
+def name_standing(verdict: Standing | None) -> str:
+    """The style of a gain: good, bad or soft."""
+    return {"win": "good", "loss": "bad"}.get(verdict or "", "soft")
+
+
+NOT_RUN = "not run"
+
+
+def write_comparison(results: Sequence[BenchResult]) -> str:
+    """A page for results beside the paper's: every table by its column groups, the gains, and what was never run."""
+    lines = ["# The paper's tables, its numbers beside ours", ""]
+    lines += [
+        "Every cell: the paper's number, then ours: mean ± sample standard deviation, seeds in brackets; in "
+        f"parentheses ours minus the paper's. Accuracy in %; {BY_DESIGN} empty by design; {QUOTED} quoted by the paper "
+        "from elsewhere; * learns from domain labels. The epoch is chosen on source validation.",
+        "",
+        "Another network, other pixels and a shorter schedule than the paper's: a single number says little. What can "
+        "be compared is the gain over plain training, given below each table.",
+    ]
+    for result in results:
+        lines += ["", f"## {result.table.title}", "", result.table.caption, ""]
+        lines += [f"- {note}" for note in result.table.notes]
+        lines += ["", "```bash", f"stablenet bench run {result.table.name} --root DATA", "```"]
+        for group, columns in groupby(result.columns, lambda column: column.group):
+            lines += ["", f"### {group or result.table.title}", "", *_tabulate(result, list(columns))]
+    return "\n".join([*lines, "", "## Never run", "", *_name_missing(results)]) + "\n"
+
+
+def _tabulate(result: BenchResult, columns: Sequence[TableColumn]) -> Iterator[str]:
+    yield "| method | " + " | ".join(column.title for column in columns) + " |"
+    yield "|---|" + "---:|" * len(columns)
+    rows = [row for row in result.rows if any(_says_something(result.cell(row.id, c.id)) for c in columns)]
+    for row in rows:
+        cells = [_write_cell(result.cell(row.id, column.id)) for column in columns]
+        yield f"| {name_row(row)} | " + " | ".join(cells) + " |"
+    gains = [line for row in rows if (line := _write_gain(result, row, columns[-1]))]
+    if gains:
+        yield ""
+        yield f"Gain over plain training, {columns[-1].title.rstrip('.').lower()}: " + "; ".join(gains) + "."
+
+
+def _says_something(cell: ResultCell) -> bool:
+    return bool(cell.values) or cell.paper.value is not None
+
+
+def _write_cell(cell: ResultCell) -> str:
+    if cell.state == "by-design":
+        return BY_DESIGN
+    printed = "" if cell.paper.value is None else f"{cell.paper.value:.2f}" + QUOTED * (cell.paper.status == "quoted")
+    if not cell.values:
+        return f"{printed} / {NOT_RUN}" if printed else NOT_RUN
+    ours = f"**{write_spread(cell, counted=True)}**"
+    return f"{printed} / {ours} ({write_points(cell.difference)})" if cell.difference is not None else ours
+
+
+def _write_gain(result: BenchResult, row: Row, column: TableColumn) -> str:
+    """ "StableNet: paper +6.7, ours −1.2 [−1.8, −0.5]"; empty where there is nothing to say."""
+    if result.reference is None or row.id == result.reference:
+        return ""
+    cell, plain = result.cell(row.id, column.id), result.cell(result.reference, column.id)
+    told = []
+    if cell.paper.value is not None and plain.paper.value is not None:
+        told.append(f"paper {write_points(cell.paper.value - plain.paper.value)}")
+    if cell.versus is not None:
+        interval = ""
+        if cell.versus.low is not None and cell.versus.high is not None:
+            interval = f" [{write_points(cell.versus.low)}, {write_points(cell.versus.high)}]"
+        told.append(f"ours {write_points(cell.versus.mean)}{interval}")
+    return f"{name_row(row)}: {', '.join(told)}" if cell.versus is not None else ""
+
+
+def _name_missing(results: Sequence[BenchResult]) -> Iterator[str]:
+    """Cells without a run by row, then everything of the paper that has no result of its own."""
+    for result in results:
+        wanted = [row for row in result.table.rows if not row.extra]
+        for row in wanted:
+            cells = [result.cell(row.id, column.id) for column in result.columns if not column.mean_of]
+            cells = [cell for cell in cells if cell.state != "by-design"]
+            missing = [cell.column for cell in cells if not cell.values]
+            if missing:
+                which = "every column" if len(missing) == len(cells) else ", ".join(missing)
+                yield f"- {result.table.name}, {name_row(row)}: {which}"
+    for item in list_items():
+        if item.tables:
+            needs = f"; it needs {', '.join(item.needs)}" if item.needs else ""
+            yield f"- {item.name} as printed, {item.what}{needs}. {_end(item.state)}"
+
+
+def _end(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
