@@ -25,7 +25,7 @@ from benchmarks.rules import LAST, RESULTS, RULES
 from stablenet.bench import collect, find_table
 from stablenet.bench.collect import scan_runs
 from stablenet.bench.results import BenchResult
-from stablenet.diagnose.images import ImageChoices, diagnose_images
+from stablenet.diagnose.diagnoses import ImageChoices, diagnose_images
 from stablenet.diagnose.subject import from_samples
 from stablenet.engine.config import read_config
 from stablenet.engine.run_data import open_data

@@ -21,9 +21,9 @@ import torch
 from stablenet.data.image_list import ImageList
 from stablenet.data.sources import read_source
 from stablenet.data.sources.own import open_own
-from stablenet.diagnose.images import Observed
+from stablenet.diagnose.diagnoses import Observed
 from stablenet.diagnose.subject import Subject, choose_images, extract_features, from_table
-from stablenet.weighting import border
+from stablenet.weighting import evidence
 
 MOST = 1500  # images looked at
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
@@ -82,8 +82,8 @@ def list_sets(data: Path) -> Iterator[tuple[str, str, bool | None, Made]]:
 
 def look(subject: Subject) -> Row:
     """The decision from the pixels alone."""
-    seen = Observed(border.extract_bank)
-    found = extract_features(choose_images(subject, MOST, 0), seen, border.SIDE).subject
+    seen = Observed(evidence.extract_bank)
+    found = extract_features(choose_images(subject, MOST, 0), seen, evidence.SIDE).subject
     decision = seen.decide(torch.from_numpy(np.unique(found.y, return_inverse=True)[1]))
     return {"images": len(found), **decision.figures}
 
