@@ -126,7 +126,7 @@ def open_source(name: str, root: Path | None, manifest: Path | None, kind: str, 
         if split is None:
             fitting = "adversarial" if isinstance(table, ComposedList) else "correlated"
             raise UserError(f"{name} is composed by a split: add --split {fitting} --set ratio=0.9, or --manifest")
-        return _from_samples(_compose_training(table, split), split, table.name)
+        return from_samples(_compose_training(table, split), split, table.name)
     return from_table(table if split is None else _take_training(table, split))
 
 
@@ -139,7 +139,7 @@ def _compose_training(table: ComposedList | CutoutList, split: Manifest) -> Part
 def open_run(run: Run, root: Path | None) -> Subject:
     """The training part of a run, with the weights that the run kept.   root: where its source lies."""
     samples = run.open_part("train", root)
-    subject = _from_samples(samples, run.manifest, run.path.name)
+    subject = from_samples(samples, run.manifest, run.path.name)
     if not run.folder.weights.exists():
         lacking = "kept none" if run.keeps_weights else f"had none ({run.config.method.name})"
         return replace(subject, weights_note=f"the run {lacking}; ")
@@ -172,7 +172,8 @@ def from_table(table: ImageList) -> Subject:
     )
 
 
-def _from_samples(samples: PartSamples, manifest: Manifest, name: str) -> Subject:
+def from_samples(samples: PartSamples, manifest: Manifest, name: str) -> Subject:
+    """A part of a split as a training opens it; its domains are the contexts."""
     known = len(samples.domain.unique()) > 1
 
     def show(position: int) -> Picture:
