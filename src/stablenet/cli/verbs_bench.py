@@ -1,4 +1,4 @@
-"""`stablenet bench`: the paper's tables, and own ones, as runs. `stablenet paper`: everything the paper shows."""
+"""`stablenet bench`: the paper's tables, and your own, as runs. `stablenet paper`: everything the paper shows."""
 
 from __future__ import annotations
 

@@ -237,9 +237,9 @@ def split(
 
 
 def _split(table: AnyImageList, split: str, out: Path | None, seed: int, given: dict[str, Any]) -> None:
-    from stablenet.data.splits import split_table
+    from stablenet.data.splits import split_images
 
-    manifest = split_table(table, split, seed, **given)
+    manifest = split_images(table, split, seed, **given)
     path = out or Path("splits") / _name(manifest)
     _refuse_source_folder(path, table)
     _warn_of_duplicates(table)

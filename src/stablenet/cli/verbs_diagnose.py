@@ -174,7 +174,7 @@ def _spell(question: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _is_plain_table(data: str) -> bool:
-    """Whether this is a CSV file whose columns are the features, and not a list of images."""
+    """Whether this is a CSV file whose columns are features, not a list of images."""
     from stablenet.data.sources.own import has_paths
 
     path = Path(data)

@@ -1,4 +1,4 @@
-"""`stablenet list`, `stablenet runs` and `stablenet weights`: what there is, what was trained, what entered a loss."""
+"""`stablenet list`, `stablenet runs` and `stablenet weights`: what is available, what was trained, what it weighed."""
 
 from __future__ import annotations
 

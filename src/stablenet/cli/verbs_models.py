@@ -1,4 +1,4 @@
-"""`stablenet evaluate`, `stablenet predict`, `stablenet export`: what one does with a trained model."""
+"""`stablenet evaluate`, `stablenet predict`, `stablenet export`: using a trained model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def evaluate(
 
 
 def list_failures(evaluations: list[Evaluation]) -> Iterator[str]:
-    """Where a network has not learned, or a group is lost, a sentence each."""
+    """One sentence for each network that has not learned, or that fails on a whole group."""
     from stablenet.evaluation.evaluate import find_failures
 
     for evaluation in evaluations:
@@ -153,7 +153,7 @@ def predict(
     images: Annotated[
         list[Path],
         typer.Argument(
-            metavar="IMAGES...", help="Image files, folders, or tables with a column 'path'.", show_default=False
+            metavar="IMAGES...", help="Image files, folders, or image lists (CSV, Parquet).", show_default=False
         ),
     ],
     output: Annotated[

@@ -96,7 +96,9 @@ def saliency(
         list[Path],
         typer.Argument(metavar="RUN...", help="Run folders.", show_default=False, autocompletion=complete_run),
     ],
-    images: Annotated[list[Path] | None, typer.Option(help="Your own image file, folder or table; repeatable.")] = None,
+    images: Annotated[
+        list[Path] | None, typer.Option(help="Your own image file, folder or image list; repeatable.")
+    ] = None,
     masks: Annotated[
         Path | None, typer.Option(help="Folder with a mask for each of your images: same name, PNG, object not black.")
     ] = None,

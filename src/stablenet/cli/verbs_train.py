@@ -1,4 +1,4 @@
-"""`stablenet train`: one config to its end, or on from where it stopped. Also `config show`, `demo` and `try`."""
+"""`stablenet train`: trains one config, or resumes it. Also `config show`, `demo` and `try`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare_part
 from stablenet.data.sources import SOURCES, AnyImageList, read_source
 from stablenet.data.sources.own import open_own
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.engine.run import Run
 from stablenet.errors import UserError
 
@@ -94,7 +94,7 @@ class Division:
         if not self.split and not self.parameters:
             return None
         others = {name: value for name, value in self.parameters.items() if name != "seed"}
-        return split_table(table, self.split, int(self.parameters.get("seed", 0)), **others)
+        return split_images(table, self.split, int(self.parameters.get("seed", 0)), **others)
 
 
 def open_place(
@@ -277,7 +277,7 @@ def _read_batches(subject: Subject, side: int) -> Iterator[tuple[int, list[Pictu
 
 
 def _refuse_unreadable(subject: Subject, read: list[int], seen: int) -> None:
-    """Stop as soon as there are too many: of all images, or none of the first could be read."""
+    """Stop as soon as too many images are unreadable, or if none of the first could be read."""
     if seen - len(read) > MOST_UNREADABLE * len(subject) or not read:
         raise UserError(
             f"{seen - len(read)} of the first {seen} images of {subject.name} cannot be read, such as "

@@ -1,9 +1,8 @@
-"""The results as one page that needs no other file, and as Markdown, LaTeX and CSV; every number names its runs.
+"""The results as one self-contained page, and as Markdown, LaTeX and CSV; every number names its runs.
 
-In reading order: `gather` (what the run folders hold), `comparisons` (what is gained, and the paper's numbers beside
-ours), `detail` (whether methods acted; groups, classes, confusions and calibration), `inside` (saliency maps, weights
-and offsets of some runs), `charts`, `report_page` (all of it, as a page) and `serve` (the page on localhost, kept
-current).
+In reading order: `gather` (reads the run folders), `comparisons` (with plain training, and with the paper's numbers),
+`detail` (whether methods acted; groups, classes, confusions and calibration), `inside` (saliency maps, weights and
+offsets of some runs), `charts`, `report_page` (all of it, as a page) and `serve` (the page on localhost, kept current).
 """
 
 from stablenet.report.gather import ReportSettings
