@@ -229,7 +229,10 @@ def show_config(
 
 def try_images(
     place: Annotated[
-        Path, typer.Argument(help="Images: class/image or domain/class/image, a zip archive, or a list (CSV, Parquet).")
+        Path,
+        typer.Argument(
+            metavar="IMAGES", help="Images: class/image or domain/class/image, a zip archive, or a list (CSV, Parquet)."
+        ),
     ],
     part: Annotated[
         str, typer.Option("--part", "--split", help="List: the column with the given split, train, validation, test.")
