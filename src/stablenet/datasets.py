@@ -62,7 +62,7 @@ def load(
 
 
 def _read(source: str | Path, root: Path | None) -> AnyImageList:
-    """The images of a named source, or of a place of one's own."""
+    """The images of a named source, or of your own folder or file."""
     if str(source) in SOURCES:
         return read_source(str(source), root)
     place = Path(source)

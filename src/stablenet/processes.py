@@ -82,7 +82,7 @@ class ChildProcess:
             return json.loads(self._answers.popleft()) if self._answers else None
 
     def _read(self) -> None:
-        """Whole lines; what a child that died left of one is no answer."""
+        """Complete lines; a partial line left by a child that died is not an answer."""
         rest = b""
         with self._back:
             while piece := os.read(self._back.fileno(), _PIECE):

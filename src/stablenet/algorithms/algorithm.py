@@ -43,7 +43,7 @@ class StepOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a method may know of the run. num_samples: rows of the training part; a batch's index lies below it.
+    """What a method is told about the run. num_samples: rows of the training part; a batch's index lies below it.
 
     num_validation: rows of the validation part, 0 where the split has none.
     pretrained: whether the body starts from weights that were trained on other images.

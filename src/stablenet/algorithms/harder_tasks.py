@@ -166,7 +166,7 @@ class RSCSettings:
 
 class RSC(Algorithm[RSCSettings]):
     r"""min 1/n Σ CE(g(m_i ⊙ z_i), y_i): z_i are the last convolutional maps of image i (C, H, W), g what follows them,
-    and the mask m_i mutes what g's answer for y_i rests on.
+    and the mask m_i mutes what g's prediction of y_i relies on.
 
     With G = ∂g(z)_y/∂z and ḡ_c = mean_hw G_chw, either the third of positions with the largest Σ_c ḡ_c·z_chw, or the
     1/3.2 of channels with the largest ḡ_c is set to zero, by a coin for the whole batch. Only those samples keep their

@@ -231,7 +231,7 @@ class AugmentedPool(nn.Module):
 class PixelScale(nn.Module):
     """Between the network's inputs and [0, 1], by the smallest and largest value of every channel in the source.
 
-    Where some pixel is black and some white this undoes the normalisation, which a method does not know.
+    If some pixel is black and some white, this undoes the normalisation, which a method is not told.
     """
 
     low: Tensor
@@ -278,8 +278,8 @@ def choose_rows(total: int, number: int, generator: torch.Generator) -> Tensor:
     return mask
 
 
-LEAST_AT_ONCE = 64  # images that ascend together; they do not know of each other
-NUMBERS_AT_ONCE = 1024 * 3 * 28**2  # of small images as many as hold so many numbers
+LEAST_AT_ONCE = 64  # images that ascend together, independently of each other
+NUMBERS_AT_ONCE = 1024 * 3 * 28**2  # or, of small images, as many as hold this many numbers
 
 
 class MADA(Algorithm[MADASettings]):

@@ -59,12 +59,12 @@ class WholeSetSettings(StableNetSettings):
     ramp: the share of the epochs over which the weights grow from ones to that.
     offset: how much of what shallow features predict of the label is added to the logits in training (`solve_offsets`);
         None takes 0, for `recommended` what `recommend` chooses. Halved after every epoch whose source validation shows
-        that the network answers against the context (`context_use`; not with validation="plain").
+        that the network predicts against the context (`context_use`; not with validation="plain").
     components: offsets are solved from so many leading components of all taps; 0 takes the shallowest tap as it is;
         None takes 0, for `recommended` what `recommend` chooses.
-    act: "auto" decides from pixels and labels of the training part whether context and label are tied
-        (`recommended.decide`), and where they are not trains plainly, to the bit; several named domains there that
-        do not predict the label keep it from acting. "domains" decides by these alone; "always" does not ask. None
+    act: "auto" decides from pixels and labels of the training part whether context and label are correlated
+        (`recommended.decide`), and if they are not trains plainly, bit for bit; several named domains there that
+        do not predict the label keep it from acting. "domains" decides by these alone; "always" does not check. None
         takes auto for `recommended`, else always.
     validation: epochs are ranked by source validation under weights that are solved for the validation samples as for
         training, because plain accuracy there prefers a network that uses the context; "plain" ranks by that
@@ -125,7 +125,7 @@ def read_settings(parameters: Mapping[str, Any]) -> StableNetSettings:
     """The settings of the strategy that the parameters ask for."""
     preset = parameters.get("preset", recommended.NAME)
     solve = parameters.get("solve") or ("dataset" if preset == recommended.NAME else "batch")
-    if solve != "batch":  # an unknown one is answered there
+    if solve != "batch":  # an unknown one is refused there
         return read_fields(WholeSetSettings, parameters, WHERE)
     own = [setting.name for setting in fields(BatchByBatchSettings)]
     for setting in fields(WholeSetSettings):
@@ -280,7 +280,7 @@ class ContextJudge(EpochJudge):
     """Validation samples, weighted as the training samples are, show whether the network uses the context.
 
     weighting: of the validation samples, a part of the method's state.   whole_set: whose offsets are halved after
-        every epoch whose network clearly answers against the context; where it does not act, nothing is judged.
+        every epoch whose network clearly predicts against the context; where it does not act, nothing is judged.
     read: collects the features of all samples of a set.
     In the record: context_use (see there) where it is clear, and offsets_left, 0 to 1, where they were halved. The
     difference of plain and weighted accuracy is the penalty, so that an epoch that does without the context comes

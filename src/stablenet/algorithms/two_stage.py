@@ -243,7 +243,7 @@ class EIILSettings:
     rate: η of GroupDRO; 0 keeps all groups alike.
     """
 
-    share: ShareBelowOne = 0.05  # ours: early, as the reference shall learn the shortcut alone
+    share: ShareBelowOne = 0.05  # ours: early, so that the reference learns only the shortcut
     steps: Count = 10_000  # the authors' published code
     inference_rate: Positive = 0.001  # the authors' published code
     rate: NonNegative = 0.01  # as GroupDRO

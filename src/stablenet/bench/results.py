@@ -139,7 +139,7 @@ class BenchResult:
 
     @property
     def warnings(self) -> list[str]:
-        """What readers of the numbers need to know, one sentence each."""
+        """Remarks for readers of the numbers, one sentence each."""
         notes = [f"left out {problem.path}: {problem.reason}" for problem in self.problems]
         if len(self.versions) > 1:
             parts = ", ".join(f"{number} of {name}" for name, number in self.versions.items())

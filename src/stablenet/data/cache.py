@@ -61,7 +61,7 @@ def list_cache() -> list[CacheEntry]:
 def clear_cache(entries: Iterable[CacheEntry]) -> tuple[int, list[CacheEntry]]:
     """Delete the entries; return the bytes freed and those left because a process is building them.
 
-    A run that has opened an entry goes on reading it: its files are deleted when it closes them.
+    A run that has opened an entry continues to read it: its files are deleted when it closes them.
     """
     freed, left = 0, []
     for entry in entries:
@@ -71,7 +71,7 @@ def clear_cache(entries: Iterable[CacheEntry]) -> tuple[int, list[CacheEntry]]:
         with lock(_final(entry.path)), name_refusals(entry.path):
             aside = entry.path.with_name(f".{_final(entry.path).name}{PARTIAL}cleared")
             if entry.path.exists():
-                entry.path.rename(aside)  # nobody finds half an entry
+                entry.path.rename(aside)  # so that half an entry is never found
                 shutil.rmtree(aside)
                 freed += entry.size
     return freed, left

@@ -281,7 +281,7 @@ def _compose(cutout: bytes, backgrounds: Path, placement: Placement, side: int) 
 
 
 def write_at(file: int, data: memoryview, offset: int) -> None:
-    """Not `os.pwrite`, which Windows lacks: nobody else moves the place in a file that a task opened for itself."""
+    """Not `os.pwrite`, which Windows lacks: a task opens the file for itself, so no one else moves its position."""
     os.lseek(file, offset, os.SEEK_SET)
     while data:
         data = data[os.write(file, data) :]

@@ -85,7 +85,7 @@ NETWORK = Bars(0.18, 0.37)
 
 @dataclass(frozen=True)
 class Verdict:
-    """level: the answer.   reasons: the measurements it rests on, a sentence each.   advice: what to do next."""
+    """level: the answer.   reasons: the measurements behind it, a sentence each.   advice: what to do next."""
 
     level: Level
     reasons: tuple[str, ...]
@@ -104,7 +104,7 @@ def judge_images(
     context: ContextFindings | None,
     bars: Bars = HAND_MADE,
 ) -> Verdict:
-    """The answer is that of training: where it would act, StableNet is likely to help.
+    """The answer follows the decision of training: where it would act, StableNet is likely to help.
 
     trade: of the weights at full strength.
     """

@@ -107,7 +107,7 @@ class KeptFeatures:
             file = path / name
             if not file.is_file() or file.stat().st_size != size:
                 raise Unusable(f"{name} is damaged")
-        # Mapped now: from here on nobody who removes the files is in the way.
+        # Mapped now, so that from here on the files may be removed.
         self._index, self._labels = (np.memmap(path / name, np.int64, "r") for name in (INDEX, LABELS))
         self._columns = {
             tap: np.memmap(path / _file(place), np.float16, "r", shape=(self.count, width))
@@ -170,7 +170,7 @@ class FeatureWriter:
 
 
 class FeatureCache:
-    """Reads features through the cache.   tell: is given one sentence about what was kept or found.
+    """Reads features through the cache.   tell: called with a sentence about what was kept or found.
 
     device: where several processes agree.
     """

@@ -21,7 +21,7 @@ from stablenet.errors import INTERRUPTED, UserError
 
 _FEW = 5  # sample ids to list
 _STOPS = (signal.SIGINT, signal.SIGTERM)
-_LOOK = 0.1  # seconds between two looks at whether the work at hand has ended
+_LOOK = 0.1  # seconds between two checks whether the current work has ended
 _LAST = 3.0  # seconds to end after a second signal
 
 
@@ -85,7 +85,7 @@ class StopRequest:
     def __init__(self, processes: int = 1) -> None:
         self.asked = False
         self._longest = 0.0 if processes == 1 else math.inf  # seconds that a step or a solve has taken
-        self._patience = math.inf  # seconds after which the work at hand is broken off
+        self._patience = math.inf  # seconds after which the current work is interrupted
         self._breaking = False  # whether the next signal is the guard's own
 
     def note(self, number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""What training would do, before it does it, and monitoring of a run: watchers, wall-clock timing, curves for loggers.
+"""A preview of what training would do, and monitoring of a run: watchers, wall-clock timing, curves for loggers.
 
-A preview names the run's folder, its data, its steps and the time they should take. For it images are listed, not
-decoded, and nothing is written.
+A preview shows the run's folder, its data, its steps and their expected time. For it images are listed, not decoded,
+and nothing is written.
 
 Nothing of the monitoring enters the records. Watchers are called after every step and epoch; they decide when to read
 metrics, because that synchronizes with the device. All loggers but `csv` are extras. A resumed run goes on where it

@@ -189,7 +189,8 @@ class Session:
 class UnaugmentedSet(TrainingSet):
     """`TrainingSet` over the samples of a part, with the run's precision.
 
-    progress: called with samples done and in total while features are read.   tell: with what became of them.
+    progress: called with samples done and in total while features are read.   tell: called with a sentence on the
+        cache.
     """
 
     def __init__(self, make_loader: Callable[[], Loader], fabric: Any, config: RunConfig) -> None:

@@ -88,7 +88,7 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     described = describe_config(config, manifest, runtime.root)
     folder = choose_folder(described, config, runtime.runs, runtime.folder)
     version = find_version(folder, config)
-    if version != name_version(config):  # it goes on as it was begun
+    if version != name_version(config):  # it continues with the version it was begun with
         config, described = restate(config, version), describe_config(config, manifest, runtime.root, version)
     if not folder.config.exists():
         described["stored_side"] = data.stored_side

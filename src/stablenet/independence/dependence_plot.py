@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_LABELS = 24  # more names than this along a side run into each other
-_MOST_LETTERS = 30  # names longer than this together stand upright below the map
+_MOST_LETTERS = 30  # names longer than this together are vertical below the map
 _MOST_DOTS = 40  # beyond this many features a dot per cell is a smear
 _LEAST_RANGE = 0.3  # the colours' least upper end, so that noise does not look like dependence
 

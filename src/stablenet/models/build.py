@@ -176,7 +176,7 @@ def build_network(
 ) -> Network:
     """Backbone by name with a new classifier.
 
-    name: "paper-cnn", a torchvision name ("resnet18"), "timm/<name>", or "package.module:name" of one's own.
+    name: "paper-cnn", a torchvision name ("resnet18"), "timm/<name>", or your own "package.module:name".
     pretrained: "" for random weights, "imagenet" or a named set of weights, or a file (also below root): .safetensors,
         or .pth as torchvision publishes.
     head: how the classifier is initialised: as torch does, or by Xavier with gain 0.1 and no bias, as in the authors'
@@ -241,7 +241,7 @@ def find_weights(path: str, root: Path | None) -> Path:
 
 
 def list_backbones(pattern: str = "*", timm: bool = False) -> list[str]:
-    """Names `build_network` knows, by wildcard; timm's many only when asked for."""
+    """Names that `build_network` accepts, by wildcard; timm's only on request."""
     from fnmatch import fnmatch
 
     names = [*BACKBONES, *list_torchvision()]

@@ -104,7 +104,7 @@ def _write_tick(value: float) -> str:
 
 
 def draw_along(result: BenchResult, styles: Mapping[str, str]) -> str | None:
-    """Accuracy against what the columns stand for (dominant ratio, size of the memory), with the spread over seeds."""
+    """Accuracy against the columns' variable (dominant ratio, size of the memory), with the spread over seeds."""
     columns = [column for column in result.columns if column.x is not None and not column.mean_of]
     lines = {row.id: _read_line(result, row, columns) for row in shown_rows(result)}
     lines = {row: line for row, line in lines.items() if line.measured or line.printed}

@@ -90,7 +90,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Detail:
-    """groups: by (class, context), None where nobody knows or there are too many.   worst: each seed's worst group.
+    """groups: by (class, context), None if they are unknown or too many.   worst: each seed's worst group.
     classes: by name.   confusions: of both methods.   calibration: error of both, in percent.   curve: as SVG.
     """
 
@@ -229,7 +229,7 @@ def _pick(found: Mapping[str, Any], name: str) -> dict[str, float]:
 
 
 def _pick_worst(found: Mapping[str, Any]) -> dict[str, float]:
-    """Of the groups that are large enough, where the records tell them apart."""
+    """Among the groups that are large enough, if the records distinguish them."""
     worst = (found.get("groups") or {}).get("worst")
     return {"": worst["accuracy"]} if worst else _pick(found, "worst_group_accuracy")
 

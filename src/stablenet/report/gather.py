@@ -155,7 +155,7 @@ def rank_cells(result: BenchResult, rows: Sequence[Row]) -> Mapping[tuple[str, s
 
 
 def name_column(column: TableColumn) -> str:
-    """With its group, where it stands alone."""
+    """With its group, if it is shown alone."""
     return f"{column.group} {column.title}".strip()
 
 

@@ -52,7 +52,7 @@ def name_cell(table: int, row: Row, column: TableColumn) -> str:
 
 
 def gather_details(results: Sequence[BenchResult], runs: Sequence[FoundRun]) -> str:
-    """{"cells": {key: …}, "runs": {folder's name: …}} as text that may stand in a script element."""
+    """{"cells": {key: …}, "runs": {folder's name: …}} as text that is safe in a script element."""
     refs: dict[str, dict[str, Any]] = {run.path.name: _describe_found(run) for run in runs}
     cells = {}
     for number, result in enumerate(results):
@@ -154,7 +154,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class ShownTable:
-    """groups: name and number of columns.   along: accuracy against what the columns stand for.
+    """groups: name and number of columns.   along: accuracy against the columns' variable.
     counted: every number states its number of seeds, because these differ.
     files: ending and data URI.   empty: it has no runs.   hidden: rows without runs.
     printed: whether the paper's numbers are shown next to the measured ones.

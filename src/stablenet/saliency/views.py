@@ -166,7 +166,7 @@ def hash_pixels(pixels: Tensor) -> str:
     return hashlib.sha256(bytes(str(tuple(pixels.shape)), "ascii") + pixels.contiguous().numpy().tobytes()).hexdigest()
 
 
-_BRIGHTEST = 0.99  # quantile of a map that is drawn at full brightness; single pixels stand out far
+_BRIGHTEST = 0.99  # quantile of a map that is drawn at full brightness; single pixels are far brighter
 
 
 @dataclass(frozen=True)

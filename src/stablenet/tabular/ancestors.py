@@ -58,8 +58,8 @@ def estimate_density_ratio(
 ) -> Array:
     """SRDO: the density of the table with shuffled columns over that of the table, from a classifier.
 
-    Every block is permuted on its own (drawn with the base weights when they differ), a network tells the shuffled
-    rows from the real ones, and w = P(shuffled)/P(real) at the real rows.
+    Every block is permuted on its own (drawn with the base weights when they differ), a network distinguishes the
+    shuffled rows from the real ones, and w = P(shuffled)/P(real) at the real rows.
     """
     generator = np.random.default_rng(seed)
     n = len(design)

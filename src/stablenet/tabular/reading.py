@@ -30,7 +30,7 @@ Table = pd.DataFrame | Array
 FEWEST_ROWS = 2
 FEW_VALUES = 10  # different numbers that may be names of classes
 MANY_CATEGORIES, MOST_CATEGORIES = 50, 1000  # of one column: worth a warning; more than can be made independent
-IDENTIFIER_SHARE, IDENTIFIER_ROWS = 0.9, 20  # different values to a row, in at least so many rows
+IDENTIFIER_SHARE, IDENTIFIER_ROWS = 0.9, 20  # different values per row, in at least this many rows
 _PADDED = re.compile(r"0\d")  # a postcode or an identifier: written as text on purpose
 
 

@@ -247,7 +247,7 @@ def prepare_statistic(
 ) -> TableStatistic:
     """The dependence of the design's columns as a function of the rows' weights.   design: (n, d).
 
-    base: (n,) sample weights: how many times each row stands there, ones without.
+    base: (n,) sample weights: how many times each row occurs, ones without.
     max_correlation: blocks with a larger canonical correlation are taken together, see `overlap`.
     """
     rows = FunctionRows(design, functions)

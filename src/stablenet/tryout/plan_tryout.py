@@ -92,7 +92,7 @@ def typical_side(images: ImageList) -> int:
 
 
 def has_weights(name: str) -> bool:
-    """Whether torchvision's ImageNet weights lie in torch's cache, or answer on the network."""
+    """Whether torchvision's ImageNet weights are in torch's cache, or can be downloaded."""
     from torchvision import models
 
     url: str = models.get_model_weights(name)["IMAGENET1K_V1"].url

@@ -161,7 +161,7 @@ class Rows:
         self.dtype = torch.float64 if stored.dtype == torch.float64 else torch.float32  # of rows that are read
 
     def divided(self, size: int) -> Rows:
-        """The same rows in chunks of so many sample indices; rows that several processes hold are in chunks already."""
+        """The same rows in chunks of `size` sample indices; rows that several processes hold are in chunks already."""
         if self.shared:
             return self
         found = copy(self)

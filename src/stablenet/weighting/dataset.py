@@ -196,7 +196,7 @@ class DatasetWeighting(SampleStore):
         }
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        if (name := f"{prefix}course") not in state_dict:  # states of release 0.1 know its two ends
+        if (name := f"{prefix}course") not in state_dict:  # states of release 0.1 have its two ends
             before, after = state_dict.get(f"{prefix}dependence", self.dependence).split(1)
             unknown = before.new_full((len(PLACES) - 2,), float("nan"))
             state_dict = {**state_dict, name: torch.cat([before, unknown, after])}

@@ -22,7 +22,7 @@ class FourierFunctions:
     omega: (m, q) frequencies, standard normal (divided by the bandwidth when applied).
     phase: (m, q) uniform on [0, 2π).
     columns: (m,) indices of the features that enter, or None for all of them.
-    Several draws can stand in one of these, see `stack_functions`.
+    One object can hold several draws, see `stack_functions`.
     """
 
     omega: Tensor

@@ -19,7 +19,7 @@ Features = Tensor | Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers whose columns stand side by side, to name a column in a message."""
+    """The layers whose columns are joined, to name a column in a message."""
 
     names: tuple[str, ...]
     widths: tuple[int, ...]

@@ -1,7 +1,7 @@
 """The memory of past batches: the paper's averaged groups, or a queue of real samples.
 
-All state is in persistent buffers and, for the counters that the host must know without asking the device, in the
-module's extra state, so that `state_dict` carries everything a resumed run needs.
+All state is in persistent buffers and, for the counters that the host needs without reading the device, in the module's
+extra state, so that `state_dict` carries everything a resumed run needs.
 """
 
 from __future__ import annotations

@@ -79,21 +79,21 @@ PRETRAINED_PENALTY = 0.04
 RAMP = 1 / 6
 
 # --- Offsets ------------------------------------------------------------------------------------------------------
-# Weights remove the same dependence: beside them whole offsets would remove it twice (results/mnist-m).
+# Weights remove the same dependence: together with them, full offsets would remove it twice (results/mnist-m).
 BESIDE_WEIGHTS = 0.5
-# A pretrained network's features name the object; its leading components mostly show the style. Four were chosen on
+# A pretrained network's features identify the object; its leading components mostly show the style. Four were chosen on
 # hidden source domains: results/pacs.
 PRETRAINED_COMPONENTS = 4
-# A fine-tuned network fits its training images and with them the offsets, so that whole ones leave a part of what the
-# context predicts: 1.5 gains more in the worst group on three beds of three (results/natural), and on hidden source
-# domains of PACS (results/pacs).
+# A fine-tuned network absorbs part of the offsets when it fits its training images, so that unscaled ones leave part of
+# what the context predicts: 1.5 gains more in the worst group on three beds of three (results/natural), and on hidden
+# source domains of PACS (results/pacs).
 PRETRAINED_OFFSET = 1.5
 
 # --- Epochs -------------------------------------------------------------------------------------------------------
 # In standard errors. Chosen with the published runs in view: on MNIST-M and PACS it changes no chosen epoch, 3 would
 # change one (results/coloured).
 CLEAR = 3.5
-WEAKEN = 0.5  # what is left of the offsets after an epoch in which the network clearly answered against the context
+WEAKEN = 0.5  # what is left of the offsets after an epoch in which the network clearly predicted against the context
 
 
 @dataclass(frozen=True)

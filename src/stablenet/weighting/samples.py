@@ -25,7 +25,7 @@ NOT_RESERVED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # by file systems
 
 
 def names_place(place: str | Path) -> bool:
-    """Whether features can be kept there: "device", "host", or a folder, whose name alone could be a misspelling."""
+    """Whether features can be kept there: "device", "host", or a folder with its path, as a bare name may be a typo."""
     return place in ("device", "host") or isinstance(place, Path) or os.path.dirname(place) != ""
 
 
@@ -131,7 +131,7 @@ def reserve(rows: int, width: int, dtype: torch.dtype, place: str | Path, device
 
 
 def fill_file(descriptor: int, size: int) -> None:
-    """Reserve the space of a file now: a disk that fills up later would end the program without a word."""
+    """Reserve the space of a file now: a disk that fills up later would end the program without a message."""
     if size and hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(descriptor, 0, size)
@@ -148,7 +148,7 @@ ROWS_CHECKED = 4096  # at a time, for NaN and infinities
 
 
 class SampleStore(nn.Module):
-    """What whole-set solves have in common. A subclass adds what it solves for, by sample, as buffers.
+    """The common part of whole-set solves. A subclass adds what it solves for, by sample, as buffers.
 
     storage: type of the stored features; float16 halves the memory and is enough for pooled activations.
     memory: what a solve may take beside the features, such as "4GiB"; None takes a share of what is free.
@@ -166,7 +166,7 @@ class SampleStore(nn.Module):
         if num_samples < 1:
             raise UserError(f"num_samples must be at least 1, got {num_samples}")
         if memory is not None:
-            read_size(memory)  # a mistake is answered before anything is collected
+            read_size(memory)  # a mistake is reported before anything is collected
         if not names_place(place):
             raise UserError(f"features are kept in a place named {PLACES}, got {place!r}")
         self.num_samples = num_samples
@@ -184,8 +184,8 @@ class SampleStore(nn.Module):
     def collect(self, index: Tensor, features: Features, labels: Tensor | None = None) -> None:
         """Remember a batch.   index: (B,) in 0 … N−1.   features: (B, m) or layers.   labels: (B,) or (B, C).
 
-        Of a sample that comes again only the latest features count. Several processes call it together, each with its
-        part of the batch, and all of them remember the whole: wrappers that give the first one's buffers to all, and
+        If a sample comes again, only its latest features count. Several processes call it together, each with its part
+        of the batch, and all of them remember the whole: wrappers that give the first one's buffers to all, and
         checkpoints, which the first one writes, then lose nothing. Of a set too large for one piece each remembers only
         a range of indices, in no checkpoint; features travel once, or not at all where each passes its own range.
         """

@@ -80,7 +80,7 @@ class WeightingSettings:
     pairing: Pairing = "all"  # all q×q functions of a pair, or the same function only, counted for i ≠ j
     objective: Objective = "relative"  # D/D(1): one penalty serves a 16-wide and a 2048-wide network; see `Objective`
     penalty: NonNegative = 0.5  # λ·mean(w²); a batch and its memory are few samples: 0.02 kept networks from learning
-    chance: NonNegative = 0.0  # with objective="share": λ grows by so many times the doubt; see problem.py
+    chance: NonNegative = 0.0  # with objective="share": λ grows by this multiple of the doubt; see problem.py
     totals: Totals = "all"  # what the weights keep: the number of samples, or that of every class (needs a tolerance)
 
     # The inner optimiser

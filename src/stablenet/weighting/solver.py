@@ -154,8 +154,8 @@ class Objective:
 
     sum:        D + λ·mean(w²)                 (the paper, its decay read as 0.3·mean(w²))
     relative:   mean over parts of D/D(1) + λ·mean(w²), the slope multiplied by B: free of every scale
-    share:      mean over parts of D + λ·mean(w²), D a share of what is possible (problem.py), the slope as above:
-                little dependence then means little weighting, where `relative` removes any dependence alike
+    share:      mean over parts of D + λ·mean(w²), D a share of its possible maximum (problem.py), the slope as above:
+                little dependence then means little weighting, whereas `relative` removes any dependence alike
     scaled-sum: D/λ + Σ(w/B)²                  (published code, λ = 70)
     """
 
@@ -178,7 +178,7 @@ class Objective:
         return value, add([slope for _, slope in pairs]), (2 * decay) * point.batch
 
     def _scale(self, start: Tensor, parts: int) -> Tensor | float:
-        """What a part is multiplied with, given its value under uniform weights."""
+        """The factor of a part, given its value under uniform weights."""
         if self._kind == "relative":
             tiny = torch.finfo(start.dtype).tiny
             # A part that is zero under uniform weights has nothing to remove: it does not steer.
@@ -219,7 +219,7 @@ class Keeper:
         self._guarded = like.new_zeros(())
 
     def offer(self, step: int, value: Tensor, dependence: Tensor, point: Point, gradient: Tensor) -> Tensor:
-        """Take note of an iterate; whether it is the one to keep so far (a boolean scalar on the device)."""
+        """Record an iterate; returns whether it is the best so far (a boolean scalar on the device)."""
         self._objective.append(value)
         self._guarded = self._guarded + point.blended
         if step == 0:
@@ -285,7 +285,7 @@ def blend_to_ess(w: Tensor, spread_limit: float) -> tuple[Tensor, Tensor]:
 
 
 def select(flag: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    """`torch.where` for a boolean scalar, which on the CPU is simply read: there looking costs nothing."""
+    """`torch.where` for a boolean scalar, which on the CPU is simply read: there reading costs nothing."""
     if flag.device.type == "cpu":
         return yes if flag else no
     return torch.where(flag, yes, no)

@@ -51,7 +51,7 @@ def read_list(file: Path, columns: Columns, root: Path | None = None) -> ImageLi
 
 def has_paths(file: Path) -> bool:
     """Whether a CSV file is an image list: whether one of its columns is usually that of the paths."""
-    with file.open(encoding="utf-8", errors="replace") as opened:  # whoever reads it whole says what is wrong
+    with file.open(encoding="utf-8", errors="replace") as opened:  # reading all of it will report what is wrong
         names = [name.strip().strip('"').lower() for name in opened.readline(_LONGEST_HEADER).rstrip("\r\n").split(",")]
     return any(name in names for name in USUAL[PATH])
 
