@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from stablenet.data.sources.mnist import read_digit_rows, read_digits
+from stablenet.data.sources.digits import read_digit_rows, read_digits
 
 TRAIN, ABROAD = 2500, 1000
 WRONG = 0.25  # default share of wrong labels

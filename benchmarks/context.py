@@ -32,8 +32,7 @@ from benchmarks.probe import fit_head
 from stablenet.data.loader import PartSamples
 from stablenet.models.taps import LAST
 from stablenet.weighting import recommended, solve_offsets
-from stablenet.weighting.border import Described, describe_pixels
-from stablenet.weighting.evidence import EvidenceSums
+from stablenet.weighting.evidence import Described, EvidenceSums, describe_pixels
 from stablenet.weighting.recommended import BORDER_TAP, TAPS, decide
 
 STRENGTHS = (1.0, 1.5, 2.0)

@@ -30,8 +30,7 @@ from stablenet.engine.run import Run
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import evaluate_run
-from stablenet.evaluation.selection import DEFAULT_RULE
+from stablenet.evaluation.evaluate import DEFAULT_RULE, evaluate_run
 
 RECIPE, REFERENCE = "embedded-dr0.9", "erm"
 BAR = 3.0  # points of source validation that a method may lie below ERM

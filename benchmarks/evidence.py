@@ -85,10 +85,9 @@ def spread(values: Sequence[float]) -> str:
 def open_session(recipe: str, seed: int, root: Path | None, settings: list[str], with_target: bool = False) -> Any:
     """A StableNet run of the recipe, ready to start, on the CPU."""
     from stablenet.engine.config import assemble_config
-    from stablenet.engine.devices import start_fabric
     from stablenet.engine.run import RunFolder
     from stablenet.engine.run_data import open_data
-    from stablenet.engine.session import Runtime, build_session
+    from stablenet.engine.session import Runtime, build_session, start_fabric
 
     config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}", *settings])
     data = open_data(config, root)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stablenet.algorithms.hsic import HSICSettings, solve_hsic
+from stablenet.algorithms.other_weights import HSICSettings, solve_hsic
 from stablenet.weighting.problem import solve_problem
 
 FEATURES, FUNCTIONS, STEPS = 64, 5, 20

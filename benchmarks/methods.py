@@ -33,10 +33,9 @@ from stablenet.algorithms import ALGORITHMS
 from stablenet.data.loader import Batch, MemoryPixels, PartSamples
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, assemble_config, merge, read_config
-from stablenet.engine.devices import own_random_numbers, start_fabric
 from stablenet.engine.run import RunFolder
 from stablenet.engine.run_data import RunData
-from stablenet.engine.session import Runtime, Session, build_session
+from stablenet.engine.session import Runtime, Session, build_session, own_random_numbers, start_fabric
 from stablenet.errors import UserError
 
 REFERENCE = "erm"

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.evidence import open_session, spread
-from stablenet.algorithms.known_contexts import make_independent
+from stablenet.algorithms.domain_losses import make_independent
 from stablenet.data.loader import Batch
 from stablenet.models.taps import LAST
 from stablenet.weighting import recommended, solve_dataset, solve_offsets

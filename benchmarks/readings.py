@@ -1,4 +1,4 @@
-"""What the readings of the preset `paper` do, and what its literal form does without them: the table in docs/presets.md.
+"""What the readings of the preset `paper` do, and what its literal form does without them, as docs/presets.md tells.
 
     python -m benchmarks.readings
 
@@ -72,7 +72,7 @@ def weigh(batches: list[Tensor], settings: Mapping[str, Any]) -> dict[str, float
 
 @contextmanager
 def use_float32() -> Iterator[None]:
-    with mock.patch.object(WeightingSettings, "working_dtype", lambda settings, device: torch.float32):
+    with mock.patch.object(WeightingSettings, "working_dtype", return_value=torch.float32):
         yield
 
 

@@ -25,8 +25,8 @@ from torch.nn import functional as F
 from benchmarks.published import Table, learn_weights, update_table
 from stablenet import StableWeighting
 from stablenet.weighting import random_fourier_features
-from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import fitting_threads
+from stablenet.weighting.settings import settings_of
 from stablenet.weighting.solver import solve_weights
 from stablenet.weighting.statistic import GramPairs
 

@@ -19,9 +19,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 from sklearn.datasets import load_sample_image
 
-from stablenet.diagnose.diagnosis_page import write_page
-from stablenet.diagnose.images import ImageChoices, diagnose_images
-from stablenet.diagnose.next_steps import Asked
+from stablenet.diagnose.diagnoses import ImageChoices, diagnose_images
+from stablenet.diagnose.diagnosis_page import Asked, write_page
 from stablenet.diagnose.subject import open_place
 
 SIDE, COUNT, SHARE = 160, 220, 0.92

@@ -14,7 +14,7 @@ import stablenet
 from stablenet.algorithms import ALGORITHMS
 from stablenet.engine.ranking import OLD_FINDING
 from stablenet.errors import UserError
-from stablenet.imports import import_own, search_folders
+from stablenet.registry import import_own, search_folders
 
 METHOD = """
 from stablenet.algorithms import ALGORITHMS, ERM

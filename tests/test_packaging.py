@@ -199,7 +199,7 @@ def test_help_imports_neither_torch_nor_anything_else_that_takes_long():
     assert int(verbs) > 20
     assert "typer" in imported.split()
     assert not HEAVY & set(imported.split())
-    assert set(own.split()) == {"stablenet._version", "stablenet.errors", "stablenet.imports"}
+    assert set(own.split()) == {"stablenet._version", "stablenet.errors", "stablenet.registry"}
 
 
 def stablenet(*arguments, **environment):

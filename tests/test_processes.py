@@ -26,8 +26,8 @@ MODULE = """
         if order == "count":
             for k in range(3):
                 tell(k)
-        if order == "sleep":
-            signal.signal(signal.SIGTERM, stop)
+        if order in ("sleep", "sleep deaf"):
+            signal.signal(signal.SIGTERM, stop if order == "sleep" else signal.SIG_IGN)
             tell("asleep")
             time.sleep(60)
         if order == "die":
@@ -121,9 +121,9 @@ def test_an_order_that_nobody_waits_for_is_not_begun(start, tmp_path):
 
 def test_a_child_that_does_not_end_in_time_is_killed(start):
     child = start()
-    child.send("sleep")
+    child.send("sleep deaf")
     child.receive()
-    assert child.end(0) == -signal.SIGKILL
+    assert child.end(0.1) == -signal.SIGKILL
 
 
 def test_a_child_that_dies_answers_nothing(start):

@@ -21,10 +21,10 @@ from stablenet.data import decode
 from stablenet.data.decode import read_bytes
 from stablenet.data.sources.source import Download, fetch_file
 from stablenet.errors import UserError
-from stablenet.imports import asking_for_trust, import_own, trust_module
+from stablenet.registry import asking_for_trust, import_own, trust_module
 from stablenet.report import serve
 from stablenet.tabular import StableClassifier, StableRegressor
-from stablenet.tabular.saved import check_saving, load_model, save_model
+from stablenet.tabular.estimators import check_saving, load_model, save_model
 
 ROOT = Path(stablenet.__file__).parent
 EVIL = "from pathlib import Path\nPath('executed').touch()\n"
@@ -106,7 +106,7 @@ def test_nothing_in_the_package_loads_a_pickle():
                     assert "weights_only=True" in ast.unparse(node)  # which builds tensors alone
                 if text.endswith("np.load"):
                     assert "allow_pickle=True" not in ast.unparse(node)
-    assert found == [("saved.py", "joblib.dump")]
+    assert found == [("estimators.py", "joblib.dump")]
 
 
 class Bomb:

@@ -43,7 +43,7 @@ def fill_in(markdown: str) -> str:
 def tabulate_presets() -> Iterator[str]:
     """Every setting of the weighting by preset, and of `recommended` over a whole set."""
     from stablenet.weighting.dataset import dataset_settings
-    from stablenet.weighting.presets import PRESETS
+    from stablenet.weighting.settings import PRESETS
 
     columns = {name: PRESETS[name] for name in PRESETS}
     columns["recommended, whole set"] = dataset_settings("recommended", {})

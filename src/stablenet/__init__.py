@@ -7,7 +7,7 @@ In reading order: `weighting`, the method itself, and `independence`, its statis
 `algorithms`, `engine`, `evaluation`, `export`, and `datasets` for loops of one's own. Then what shows results:
 `saliency`, `bench`, `report`, `demo`, `tryout`, `diagnose`, with `pages` for their charts and HTML, and `cli` for the
 command line. Shared by all of them are the modules `errors`, `registry`, `values`, `files`, `frames`, `randomness`,
-`metrics`, `processes`, `long_work`, `replay`, `imports` and `old_names`.
+`metrics`, `processes`, `long_work` and `replay`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from stablenet.errors import UserError
-from stablenet.files import check_file, explain_os_error, read_bytes, shorten_path, write_whole
+from stablenet.errors import UserError, explain_os_error, shorten_path
+from stablenet.files import check_file, read_bytes, write_whole
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 

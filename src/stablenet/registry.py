@@ -1,10 +1,24 @@
-"""Registries of interchangeable parts by name: presets, data sources, methods."""
+"""Names of parts: registries, modules of the user's own and extras, and names of version 0.1 that still work.
+
+A registry holds interchangeable parts by name: presets, data sources, methods. Users' own modules are imported by name
+from the given folders first, then from Python's search path: unlike `python -m`, a console script does not search the
+current folder.
+
+A way to split data was called a setting in version 0.1: `data.setting` in configs, `setting` as a keyword and in
+manifests. It still works, with one note on stderr; configs and manifests that were stored then are read without one.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, wraps
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from stablenet.errors import UserError
 
@@ -49,3 +63,119 @@ def list_known(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return hint + (f"choose from {', '.join(names)}" if names else "none are available")
+
+
+_trusted: set[str] | None = None  # modules that may be imported; None for all
+
+
+@contextmanager
+def asking_for_trust(trusting: bool) -> Iterator[None]:
+    """While the block runs, modules are imported only if they are trusted: their names may be a stranger's.
+
+    A table, a config or a run folder names modules, and importing one executes it. From Python, whoever calls decides.
+    trusting: the user trusts all.
+    """
+    global _trusted
+    before, _trusted = _trusted, None if trusting else set()
+    try:
+        yield
+    finally:
+        _trusted = before
+
+
+def trust_module(name: str) -> None:
+    """The user has typed the module's name."""
+    if _trusted is not None:
+        _trusted.add(name)
+
+
+def import_own(name: str, folders: Sequence[Path]) -> ModuleType:
+    """Import `package.module`. folders: absolute; they stay on the search path, for later imports."""
+    if not name or name.startswith("."):
+        raise UserError(f"{name!r} is not a module name, expected package.module")
+    if _trusted is not None and name not in _trusted:
+        raise UserError(
+            f"the module {name!r} is to be imported, which executes it: if you trust it, and the file that names it, "
+            "say so with `stablenet --trust`, before the verb"
+        )
+    search_folders(folders)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise UserError(f"the module {name!r} cannot be imported: {error}") from error
+        places = " or ".join(map(str, folders))
+        raise UserError(
+            f"no module {error.name!r} in {places} or among the installed packages: put its file there, "
+            "or add its folder to PYTHONPATH"
+        ) from error
+    except ImportError as error:
+        raise UserError(f"the module {name!r} cannot be imported: {error}") from error
+
+
+def import_extra(name: str, extra: str, what: str) -> Any:
+    """Import a module that only `pip install 'stablenet[extra]'` installs.   what: needs it, as a sentence begins."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise UserError(f"{what} needs {package}: install it with `pip install 'stablenet[{extra}]'`") from error
+
+
+def search_folders(folders: Iterable[Path]) -> None:
+    """Prepend folders to the import path, as Python does with a script's folder; those already on it stay in place."""
+    new = [place for place in dict.fromkeys(map(str, folders)) if place not in sys.path]
+    sys.path[:0] = new
+
+
+P = ParamSpec("P")
+SPLIT, OLD_SPLIT = "split", "setting"
+
+
+@cache
+def note_renamed(old: str, new: str) -> None:
+    """Say that a name is an old one, once in a process."""
+    print(f"note: {old} is now called {new}; the old name still works", file=sys.stderr)
+
+
+def rename_split(values: Mapping[str, Any], note: bool = False) -> dict[str, Any]:
+    """Config values with `data.setting` under its present name.   note: whether a user has just written them."""
+    renamed, data = dict(values), values.get("data")
+    if isinstance(data, Mapping) and OLD_SPLIT in data:
+        others = {name: value for name, value in data.items() if name != OLD_SPLIT}
+        renamed["data"] = {SPLIT: data[OLD_SPLIT], **others}
+        if note:
+            note_renamed(f"data.{OLD_SPLIT}", f"data.{SPLIT}")
+    return renamed
+
+
+def old_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator: a keyword of the function may still be given by its old name."""
+
+    def wrap(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def call(*args: P.args, **given: P.kwargs) -> T:
+            if old in given:
+                note_renamed(old, new)
+                given[new] = given.pop(old)  # also instead of the present value, in `dataclasses.replace`
+            return function(*args, **given)
+
+        return call
+
+    return wrap
+
+
+def old_field(old: str, new: str) -> Callable[[type[T]], type[T]]:
+    """Decorator: a field of the dataclass may still be given and read by its old name."""
+
+    def read(instance: T) -> Any:
+        note_renamed(old, new)
+        return getattr(instance, new)
+
+    def wrap(kind: type[T]) -> type[T]:
+        parts: dict[str, Any] = {"__init__": old_keyword(old, new)(kind.__init__), old: property(read)}
+        for name, part in parts.items():
+            setattr(kind, name, part)
+        return kind
+
+    return wrap

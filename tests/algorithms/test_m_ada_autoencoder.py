@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from stablenet.algorithms.m_ada import Ascent, ascend, fit_autoencoder, log_density, shrink
+from stablenet.algorithms.m_ada import MADASettings, ascend, fit_autoencoder, log_density, shrink
 
 
 def make_images(number=96, values=27, seed=0):
@@ -62,8 +62,8 @@ def test_short_batches(number):
 
 
 SIDE, CLASSES = 8, 3
-GENTLE = Ascent(steps=40, rate=10.0, relaxation=20.0, constraint=0.5, copy_size=4)
-FIRM = replace(GENTLE, rate=100.0)
+GENTLE = MADASettings(ascent_steps=40, ascent_rate=10.0, relaxation=20.0, constraint=0.5, copy_size=4)
+FIRM = replace(GENTLE, ascent_rate=100.0)
 
 
 def make_case(number=10, dtype=torch.float64):
@@ -106,7 +106,7 @@ def test_copies_are_means(side, small):
 def test_one_step_is_the_gradient():
     """From the start both distances are at their minimum: the first step is that of the cross-entropy alone."""
     images, labels, look, autoencoder = make_case()
-    moved = ascend(images, labels, look, autoencoder, replace(GENTLE, steps=1))
+    moved = ascend(images, labels, look, autoencoder, replace(GENTLE, ascent_steps=1))
     x = images.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(functional.cross_entropy(look(x)[1], labels, reduction="sum"), x)
     torch.testing.assert_close(moved - images, 10.0 / 32 * SIDE**2 / 32**2 * gradient)
@@ -114,9 +114,9 @@ def test_one_step_is_the_gradient():
 
 def test_second_step_by_finite_differences():
     images, labels, look, autoencoder = make_case(2)
-    ascent = replace(GENTLE, steps=1)
+    ascent = replace(GENTLE, ascent_steps=1)
     start = ascend(images, labels, look, autoencoder, ascent)
-    moved = ascend(images, labels, look, autoencoder, replace(ascent, steps=2))
+    moved = ascend(images, labels, look, autoencoder, replace(ascent, ascent_steps=2))
 
     def objective(x):
         loss, far, near = measure(images, x, labels, look, autoencoder)

@@ -14,7 +14,7 @@ from stablenet.engine.config import hash_values, read_config
 from stablenet.engine.identity import Contents, recall_identity
 
 RESULTS = Path(__file__).parents[2] / "results"
-WITH_FIGURES = {"mnist-m": 800, "pacs": 400}  # runs in the figures, at least
+WITH_FIGURES = {"mnist-m": 800, "pacs": 400, "natural": 100}  # runs in the figures, at least
 
 
 def read_packed(path):

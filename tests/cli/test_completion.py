@@ -14,10 +14,10 @@ from stablenet.data.sources import SOURCES
 from stablenet.data.splits import SPLITS
 from stablenet.engine.config import list_recipes
 from stablenet.engine.monitor import LOGGERS
-from stablenet.evaluation.selection import RULES
+from stablenet.evaluation.evaluate import RULES
 from stablenet.export import FORMATS
 from stablenet.models import list_backbones
-from stablenet.weighting.presets import PRESETS
+from stablenet.weighting.settings import PRESETS
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from tests.diagnose.test_tables import draw_table
+from tests.diagnose.test_diagnoses_table import draw_table
 from typer.testing import CliRunner
 
 from stablenet import UserError

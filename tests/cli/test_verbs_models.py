@@ -8,8 +8,7 @@ import torch
 from rich.console import Console
 
 from stablenet.cli.verbs_models import list_failures, list_groups, tabulate_figures, tabulate_shares
-from stablenet.evaluation.evaluate import Evaluation
-from stablenet.evaluation.selection import RULES, Choice
+from stablenet.evaluation.evaluate import RULES, Choice, Evaluation
 from stablenet.metrics import describe_groups
 
 

@@ -8,7 +8,7 @@ from PIL import Image, ImageColor
 from stablenet.data.contact import SOURCE_COLOUR, TARGET_COLOUR, write_contact_sheet
 from stablenet.data.image_list import make_image_table
 from stablenet.data.manifest import Manifest
-from stablenet.data.sources.embedded import embedded_table
+from stablenet.data.sources.digits import embedded_table
 from stablenet.data.splits import split_table
 from stablenet.errors import UserError
 

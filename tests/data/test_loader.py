@@ -22,7 +22,7 @@ from stablenet.data.loader import (
 )
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare
-from stablenet.data.sources.embedded import embedded_table
+from stablenet.data.sources.digits import embedded_table
 from stablenet.data.splits import split_table
 from stablenet.errors import UserError
 

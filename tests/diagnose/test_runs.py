@@ -7,10 +7,10 @@ from typer.testing import CliRunner
 
 from stablenet import UserError
 from stablenet.cli.verbs import app
-from stablenet.diagnose.images import ImageChoices, diagnose_images
+from stablenet.diagnose.diagnoses import ImageChoices, diagnose_images
 from stablenet.diagnose.measure import weigh_labels
 from stablenet.diagnose.subject import extract_features, open_run
-from stablenet.weighting.border import extract_bank
+from stablenet.weighting.evidence import extract_bank
 from tests.engine.tiny import tiny_run
 
 
@@ -29,7 +29,7 @@ def diagnose(*arguments):
 
 
 def test_the_weights_of_a_run_are_read_and_not_solved_again(weighed, monkeypatch):
-    monkeypatch.setattr("stablenet.diagnose.images.weigh_labels", None)  # would fail if it were called
+    monkeypatch.setattr("stablenet.diagnose.diagnoses.weigh_labels", None)  # would fail if it were called
     found = diagnose_images(open_run(weighed, None), ImageChoices())
     kept = weighed.weights()
     np.testing.assert_array_equal(found.weights.numpy(), kept["weight"].to_numpy())

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from stablenet.data.sources import SOURCES
-from stablenet.diagnose.images import ImageChoices, Observed, diagnose_images
+from stablenet.diagnose.diagnoses import ImageChoices, Observed, diagnose_images
 from stablenet.diagnose.subject import extract_features, open_run
 from stablenet.engine.monitor import Watcher
 from stablenet.errors import UserError
 from stablenet.models.network import Backbone, Network
 from stablenet.values import SettingError
-from stablenet.weighting.border import extract_bank
+from stablenet.weighting.evidence import extract_bank
 from tests.engine.tiny import make_table, tiny_config, tiny_run
 
 SOURCE, AUTO = "data.source=centred", "method.parameters.act=auto"

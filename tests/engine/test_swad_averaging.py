@@ -11,8 +11,7 @@ from stablenet.engine.run import load_run
 from stablenet.engine.stepping import EngineStepper
 from stablenet.engine.swad import estimate_statistics
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import evaluate_run, load_chosen
-from stablenet.evaluation.selection import select_epoch
+from stablenet.evaluation.evaluate import evaluate_run, load_chosen, select_epoch
 from tests.engine.test_swad_window import find_window
 from tests.engine.tiny import StopAt, child_processes, read, tiny_config, tiny_run
 

@@ -13,8 +13,7 @@ from stablenet.engine.interrupts import Interrupted
 from stablenet.engine.ranking import group_rank, pseudo_group_rank
 from stablenet.engine.stepping import EngineStepper
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import evaluate_run, load_chosen
-from stablenet.evaluation.selection import select_epoch
+from stablenet.evaluation.evaluate import evaluate_run, load_chosen, select_epoch
 from tests.engine.tiny import STABLENET, StopAt, epochs, read, tiny_config, tiny_run
 
 GOLDEN = (

@@ -101,7 +101,7 @@ def test_full_disk_is_one_sentence(tmp_path, monkeypatch):
 def test_missing_gpu_is_named(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    from stablenet.engine.devices import choose_device
+    from stablenet.engine.session import choose_device
 
     with pytest.raises(UserError, match="torch finds no GPU"):
         choose_device("cuda:1")

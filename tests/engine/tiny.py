@@ -14,9 +14,8 @@ from torch import nn
 from stablenet.data.image_list import ComposedList
 from stablenet.data.sources import SOURCES, Source
 from stablenet.engine.config import assemble_config
-from stablenet.engine.devices import own_random_numbers, start_fabric
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.session import Runtime, make_algorithm
+from stablenet.engine.session import Runtime, make_algorithm, own_random_numbers, start_fabric
 from stablenet.engine.train import train
 
 CLASSES, BACKGROUNDS, DIGITS = 3, 8, 90

@@ -4,11 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stablenet.diagnose.diagnosis_page import write_page
-from stablenet.diagnose.next_steps import Asked
+from stablenet.diagnose.diagnosis_page import Asked, write_page
 from stablenet.tabular.fit import TableChoices, fit_table
 from stablenet.tabular.fit import write_page as write_table_page
-from tests.diagnose.test_next_steps_exceptions import HOSTILE, make
+from tests.diagnose.test_diagnosis_page_next_steps import HOSTILE, make
 from tests.pages.checks import find_faults
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from stablenet.bench import find_table
 from stablenet.bench.cells import make_run
-from stablenet.data.sources import embedded
-from stablenet.data.sources.embedded import draw_textures
+from stablenet.data.sources import digits
+from stablenet.data.sources.digits import draw_textures
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
 from stablenet.evaluation.evaluate import evaluate_run
@@ -80,7 +80,7 @@ def make_runs(folder: Path) -> Path:
     table = find_table(str(write_table(folder)))
     runtime = Runtime(runs=folder / "runs", device="cpu")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "draw_textures", cache(draw_textures))  # the same textures for all, drawn once
+        patch.setattr(digits, "draw_textures", cache(draw_textures))  # the same textures for all, drawn once
         for row in table.rows:
             for column in table.columns[:2]:
                 for seed in SEEDS if row.id != "coral" else ():

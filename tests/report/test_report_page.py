@@ -6,7 +6,7 @@ import pytest
 
 from stablenet.bench import Row, TableColumn
 from stablenet.bench.results import compare_seeds, tally
-from stablenet.report.gains import choose_row, find_gain, write_counts, write_gain, write_headline
+from stablenet.report.comparisons import choose_row, find_gain, write_counts, write_gain, write_headline
 
 ERM = Row(id="erm", title="Plain", method="erm")
 OURS = Row(id="ours", title="StableNet", method="stablenet")

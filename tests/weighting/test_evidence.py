@@ -9,8 +9,15 @@ import torch
 
 from stablenet import UserError
 from stablenet.diagnose.measure import measure_explained, one_hot
-from stablenet.weighting.border import Described, UnitRange, describe_images
-from stablenet.weighting.evidence import PARTS, Evidence, EvidenceSums, explained_by_table
+from stablenet.weighting.evidence import (
+    PARTS,
+    Described,
+    Evidence,
+    EvidenceSums,
+    UnitRange,
+    describe_images,
+    explained_by_table,
+)
 from stablenet.weighting.recommended import LEAST_BORDER, SURROUNDINGS, TIED, decide
 
 

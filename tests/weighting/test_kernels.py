@@ -16,7 +16,7 @@ import torch
 from stablenet.weighting import StableWeighting
 from stablenet.weighting.kernels import MOST_ROWS, may_record, why_not_fused
 from stablenet.weighting.kernels.fused_solve import plan_grid
-from stablenet.weighting.presets import settings_of
+from stablenet.weighting.settings import settings_of
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton comes with torch on Linux")
 
@@ -24,7 +24,7 @@ SCRIPT = """
 import dataclasses
 import torch
 from stablenet.weighting.kernels import fused_solve
-from stablenet.weighting.presets import settings_of
+from stablenet.weighting.settings import settings_of
 from stablenet.weighting.problem import solve_problem
 from tests.weighting.kernel_cases import CASES, make_problem
 

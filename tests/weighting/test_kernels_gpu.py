@@ -8,8 +8,8 @@ import torch
 from stablenet.errors import UserError
 from stablenet.weighting import StableWeighting
 from stablenet.weighting.kernels.fused_solve import launch_solve
-from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
+from stablenet.weighting.settings import settings_of
 from tests.weighting.kernel_cases import CASES, make_problem
 
 pytestmark = [

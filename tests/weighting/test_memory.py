@@ -5,7 +5,7 @@ import torch
 
 from stablenet.errors import UserError
 from stablenet.weighting.memory import AveragedMemory, QueueMemory, WeightedRows
-from stablenet.weighting.presets import settings_of
+from stablenet.weighting.settings import settings_of
 
 
 def averaged(**overrides):

@@ -16,7 +16,7 @@ from stablenet.weighting import PRESETS, effective_sample_size
 from stablenet.weighting.inputs import ALL_GOOD, BAD_LABEL, Layers, PendingCheck
 from stablenet.weighting.memory import WeightedRows, make_memory
 from stablenet.weighting.module import join_memory, judge_values, label_rows, memory_measure
-from stablenet.weighting.presets import settings_of
+from stablenet.weighting.settings import settings_of
 
 
 def test_weights_become_logits_of_the_same_proportions():

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from stablenet.weighting import effective_sample_size
-from stablenet.weighting.presets import settings_of
 from stablenet.weighting.problem import solve_problem
+from stablenet.weighting.settings import settings_of
 from stablenet.weighting.solver import blend_to_ess, ess_spread_limit, optimality_gap, solve_weights
 from stablenet.weighting.statistic import GramPairs
 

@@ -1,11 +1,11 @@
 """The methods, registered by name below: each has a class and a paper of its own.
 
-In reading order: `algorithm` (the interface between a method and the engine), `erm` (the simplest method), `strategy`,
-`stablenet` and `preset_versions`. The methods it is compared with stand beside each other: `hsic`, `cnbb`, `mixup`,
-`focal`, `jigen`, `rsc`, `dg_mmld`, `m_ada`; and those that learn from domain labels, `domain_losses` (GroupDRO, IRM and
-CORAL), `d_sam`, `epi_fcr`, `metareg`, `far`. Against spurious correlations without group labels: `two_stage` (JTT,
-SPARE and EIIL), `ula`, `lff` (with Logit Correction), and `last_layer` (AFR, and DFR, which knows the groups, as
-`known_contexts` does).
+In reading order: `algorithm` (the interface between a method and the engine), `erm` (the simplest method, with Focal
+loss and Mixup), `strategy` and `stablenet`. The methods it is compared with stand beside each other: `other_weights`
+(HSIC weighting and CNBB), `harder_tasks` (JiGen and RSC), `dg_mmld`, `m_ada`; and those that learn from domain labels,
+`domain_losses` (GroupDRO, IRM, CORAL, and balancing by known contexts), `d_sam`, `episodes` (Epi-FCR and MetaReg),
+`far`. Against spurious correlations without group labels: `two_stage` (JTT, SPARE and EIIL), `biased_model` (uLA, LfF
+and Logit Correction), and `last_layer` (AFR, and DFR, which knows the groups).
 """
 
 from __future__ import annotations
@@ -27,26 +27,19 @@ from stablenet.algorithms.algorithm import (
     TrainingSet,
     explain_marks,
 )
-from stablenet.algorithms.cnbb import CNBB
+from stablenet.algorithms.biased_model import LC, ULA, LfF
 from stablenet.algorithms.d_sam import DSAM
 from stablenet.algorithms.dg_mmld import DGMMLD
-from stablenet.algorithms.domain_losses import CORAL, IRM, GroupDRO
-from stablenet.algorithms.epi_fcr import EpiFCR
-from stablenet.algorithms.erm import ERM
+from stablenet.algorithms.domain_losses import CORAL, IRM, GroupDRO, KnownContexts
+from stablenet.algorithms.episodes import EpiFCR, MetaReg
+from stablenet.algorithms.erm import ERM, Focal, Mixup
 from stablenet.algorithms.far import FAR
-from stablenet.algorithms.focal import Focal
-from stablenet.algorithms.hsic import HSIC
-from stablenet.algorithms.jigen import JiGen
-from stablenet.algorithms.known_contexts import KnownContexts
+from stablenet.algorithms.harder_tasks import RSC, JiGen
 from stablenet.algorithms.last_layer import AFR, DFR
-from stablenet.algorithms.lff import LC, LfF
 from stablenet.algorithms.m_ada import MADA
-from stablenet.algorithms.metareg import MetaReg
-from stablenet.algorithms.mixup import Mixup
-from stablenet.algorithms.rsc import RSC
+from stablenet.algorithms.other_weights import CNBB, HSIC
 from stablenet.algorithms.stablenet import StableNet
 from stablenet.algorithms.two_stage import EIIL, JTT, SPARE
-from stablenet.algorithms.ula import ULA
 from stablenet.errors import UserError
 from stablenet.models import Network, build_network
 from stablenet.registry import Registry

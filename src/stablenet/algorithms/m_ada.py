@@ -126,17 +126,29 @@ BATCH, SIDE = 32, 32  # the published rate is that of a mean over 32 images of 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ascent:
-    """steps, rate: of the ascent; the rate as published, for a mean over a batch of 32 images of 32 × 32 pixels.
-    relaxation: weight of the reconstructions' distance.   constraint: weight of the features' distance.
-    copy_size: side of the copy that the autoencoder sees.
+class MADASettings:
+    """domains: augmented ones; 0 is plain cross-entropy.   interval: of the steps that a new domain comes before, the
+    first before step `interval`, counted from 1.
+    ascent_steps, ascent_rate: on pixels; the rate as published, for a mean over a batch of 32 images of 32 × 32 pixels.
+    relaxation: how much the autoencoder's reconstructions shall differ.   constraint: how much the features shall not.
+    inner_rate: of the inner step.
+    autoencoder_epochs: for each augmented domain.   copy_size: side of the copy that the autoencoder sees.
+    largest_domain: images of an augmented domain at most; None takes all, as published.
     """
 
-    steps: int
-    rate: float
-    relaxation: float
-    constraint: float
-    copy_size: int
+    domains: Whole = 3
+    interval: Whole = 100
+    ascent_steps: Count = 25
+    ascent_rate: NonNegative = 1.0
+    relaxation: NonNegative = 2000.0
+    constraint: NonNegative = 1.0
+    inner_rate: NonNegative = 1e-4
+    autoencoder_epochs: Count = 20
+    copy_size: Count = 32
+    largest_domain: Count | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def shrink(images: Tensor, side: int) -> Tensor:
@@ -144,7 +156,9 @@ def shrink(images: Tensor, side: int) -> Tensor:
     return functional.adaptive_avg_pool2d(images, side).flatten(1)
 
 
-def ascend(images: Tensor, labels: Tensor, look: Look, autoencoder: WassersteinAutoencoder, ascent: Ascent) -> Tensor:
+def ascend(
+    images: Tensor, labels: Tensor, look: Look, autoencoder: WassersteinAutoencoder, settings: MADASettings
+) -> Tensor:
     r"""Move every image along the gradient of CE + relaxation·MSE(V(x⁺), V(x)) − constraint·MSE(f(x⁺), f(x)).
 
     images: x, (b, 3, s, s) in [0, 1], and there may be steps beyond it.   labels: (b,).
@@ -154,16 +168,16 @@ def ascend(images: Tensor, labels: Tensor, look: Look, autoencoder: WassersteinA
     """
     with torch.no_grad():
         features, _ = look(images)
-        reconstructions = autoencoder(shrink(images, ascent.copy_size))
-    rate = ascent.rate / BATCH * images.shape[-2] * images.shape[-1] / SIDE**2
+        reconstructions = autoencoder(shrink(images, settings.copy_size))
+    rate = settings.ascent_rate / BATCH * images.shape[-2] * images.shape[-1] / SIDE**2
     moved = images.clone()
-    for _ in count_steps(ascent.steps, "moving images"):
+    for _ in count_steps(settings.ascent_steps, "moving images"):
         moved.requires_grad_()
         seen, logits = look(moved)
-        far = _distance(autoencoder(shrink(moved, ascent.copy_size)), reconstructions)
+        far = _distance(autoencoder(shrink(moved, settings.copy_size)), reconstructions)
         near = _distance(seen, features)
         objective = functional.cross_entropy(logits, labels, reduction="none")
-        objective = objective + ascent.relaxation * far - ascent.constraint * near
+        objective = objective + settings.relaxation * far - settings.constraint * near
         (gradient,) = torch.autograd.grad(objective.sum(), moved)
         moved = (moved + rate * gradient).detach()
     return moved
@@ -267,41 +281,6 @@ LEAST_AT_ONCE = 64  # images that ascend together; they do not know of each othe
 NUMBERS_AT_ONCE = 1024 * 3 * 28**2  # of small images as many as hold so many numbers
 
 
-@dataclass(frozen=True, kw_only=True)
-class MADASettings:
-    """domains: augmented ones; 0 is plain cross-entropy.   interval: of the steps that a new domain comes before, the
-    first before step `interval`, counted from 1.
-    ascent_steps, ascent_rate: on pixels, see `Ascent`.   relaxation: how much the autoencoder's reconstructions shall
-    differ.   constraint: how much the features shall not.   inner_rate: of the inner step.
-    autoencoder_epochs: for each augmented domain.   copy_size: side of the copy that the autoencoder sees.
-    largest_domain: images of an augmented domain at most; None takes all, as published.
-    """
-
-    domains: Whole = 3
-    interval: Whole = 100
-    ascent_steps: Count = 25
-    ascent_rate: NonNegative = 1.0
-    relaxation: NonNegative = 2000.0
-    constraint: NonNegative = 1.0
-    inner_rate: NonNegative = 1e-4
-    autoencoder_epochs: Count = 20
-    copy_size: Count = 32
-    largest_domain: Count | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def ascent(self) -> Ascent:
-        return Ascent(
-            steps=self.ascent_steps,
-            rate=self.ascent_rate,
-            relaxation=self.relaxation,
-            constraint=self.constraint,
-            copy_size=self.copy_size,
-        )
-
-
 class MADA(Algorithm[MADASettings]):
     r"""min_θ ½·[L(S; θ) + L(S⁺; θ − η∇L(S; θ))], S a batch of the source, S⁺ of the augmented domains.
 
@@ -377,7 +356,7 @@ class MADA(Algorithm[MADASettings]):
         self.network.eval()
         chunk = max(LEAST_AT_ONCE, NUMBERS_AT_ONCE // images.shape[1:].numel())
         chunks = zip(images.split(chunk), labels.split(chunk), strict=True)
-        moved = torch.cat([ascend(x, y, self._look, autoencoder, self.settings.ascent) for x, y in chunks])
+        moved = torch.cat([ascend(x, y, self._look, autoencoder, self.settings) for x, y in chunks])
         self.network.train()
         self.pool.add(self.scale.to_input(moved), labels)
         change = (moved - images).square().mean().sqrt()

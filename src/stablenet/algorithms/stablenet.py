@@ -14,7 +14,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from stablenet.algorithms import preset_versions
 from stablenet.algorithms.algorithm import (
     Algorithm,
     Context,
@@ -34,10 +33,9 @@ from stablenet.weighting import (
     WholeSet,
     recommended,
 )
-from stablenet.weighting.border import describe_pixels
 from stablenet.weighting.chunks import MemorySize
 from stablenet.weighting.dataset import dataset_settings
-from stablenet.weighting.evidence import EvidenceSums
+from stablenet.weighting.evidence import EvidenceSums, describe_pixels
 from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
 from stablenet.weighting.samples import PLACES, names_place
 from stablenet.weighting.settings import WeightingSettings
@@ -255,11 +253,11 @@ class StableNet(Algorithm[StableNetSettings]):
     @classmethod
     def version(cls, parameters: Mapping[str, Any]) -> str:
         whole = parameters.get("solve") != "batch" and parameters.get("preset", recommended.NAME) == recommended.NAME
-        return preset_versions.CURRENT if whole else ""
+        return recommended.CURRENT if whole else ""
 
     @classmethod
     def restate(cls, parameters: Mapping[str, Any], version: str, pretrained: bool) -> dict[str, Any]:
-        return preset_versions.restate(parameters, version, pretrained)
+        return recommended.restate(parameters, version, pretrained)
 
     def loss(self, batch: Batch) -> StepOutput:
         logits, features = self.run_network(batch.x)

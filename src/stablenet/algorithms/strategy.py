@@ -20,8 +20,7 @@ from stablenet.models.taps import LAST
 from stablenet.values import SettingError, check_fields, require
 from stablenet.weighting import Solution, StableWeighting, effective_sample_size, recommended
 from stablenet.weighting.kernels import decides_on_device
-from stablenet.weighting.presets import settings_of
-from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.settings import WeightingSettings, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,7 @@ from stablenet.engine.identity import identify, recall_contents, recall_identity
 from stablenet.engine.ranking import find_best
 from stablenet.engine.run import FINISHED, Decided, RunFolder, find_decision
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import ORACLE_RECORDS, RECORDS
-from stablenet.evaluation.selection import DEFAULT_RULE, RULES
+from stablenet.evaluation.evaluate import DEFAULT_RULE, ORACLE_RECORDS, RECORDS, RULES
 from stablenet.files import read_json, read_lines
 
 NOT_EVALUATED = "not evaluated"  # fully trained, but not evaluated on the target

@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 from stablenet.bench.worker import RunOrder, RunOutcome, perform
 from stablenet.engine.interrupts import Interrupted
 from stablenet.errors import UserError
-from stablenet.imports import import_extra
 from stablenet.processes import INTERRUPTED, ChildProcess, name_end, wait_for
+from stablenet.registry import import_extra
 
 RETRIES = 2  # times a run is resumed after its worker died
 _POLL = 0.5  # seconds between polls while no worker has a message
@@ -74,7 +74,7 @@ def find_places(
     jobs: parallel runs on the CPU; None for as many as there are cores for their threads.
     per_gpu: parallel runs on one GPU; None for as many as fit in its memory.
     """
-    from stablenet.engine.devices import choose_device
+    from stablenet.engine.session import choose_device
 
     for name, number in (("jobs", jobs), ("per-gpu", per_gpu), ("threads", threads)):
         if number is not None and number < 1:

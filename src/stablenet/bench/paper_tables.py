@@ -53,10 +53,9 @@ from typing import Any, Literal
 
 from stablenet.engine.config import merge
 from stablenet.errors import UserError
-from stablenet.evaluation.selection import RULES
+from stablenet.evaluation.evaluate import RULES
 from stablenet.files import read_text
-from stablenet.imports import import_own
-from stablenet.registry import unknown_name
+from stablenet.registry import import_own, unknown_name
 from stablenet.values import NonNegative, read_fields
 
 Status = Literal["printed", "quoted", "dash", "none"]

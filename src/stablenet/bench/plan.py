@@ -13,7 +13,7 @@ from stablenet.bench.worker import Estimate, RunOrder, estimate, guess_gigabytes
 from stablenet.engine.config import HASH_DIGITS
 from stablenet.engine.run import FINISHED
 from stablenet.errors import UserError
-from stablenet.evaluation.selection import AVERAGED, DEFAULT_RULE
+from stablenet.evaluation.evaluate import AVERAGED, DEFAULT_RULE
 from stablenet.registry import unknown_name
 
 TO_DO, DAMAGED = "to do", "damaged"

@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from stablenet.algorithms.preset_versions import CURRENT
 from stablenet.bench.paper_tables import PaperNumber, PaperTable, Row, TableColumn
 from stablenet.engine.run import Decided
-from stablenet.evaluation.selection import RULES
+from stablenet.evaluation.evaluate import RULES
 from stablenet.metrics import compare_pairs
 from stablenet.values import NonNegative, check_fields, read_fields
+from stablenet.weighting.recommended import CURRENT
 
 State = Literal["measured", "missing", "by-design"]
 

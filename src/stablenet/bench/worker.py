@@ -23,8 +23,8 @@ from stablenet.engine.monitor import Watcher
 from stablenet.engine.run import Run
 from stablenet.errors import UserError
 from stablenet.files import Lines, read_lines
-from stablenet.imports import import_own, search_folders
 from stablenet.processes import Send, Server
+from stablenet.registry import import_own, search_folders
 from stablenet.values import read_fields
 
 _CONTEXT_GIGABYTES = 0.8  # GPU memory of a process in addition to its tensors

@@ -82,7 +82,7 @@ def tabulate_result(result: BenchResult, choice: TablePart) -> Grid:
     """Mean ± sample standard deviation, and how many of the requested seeds have finished."""
     from stablenet.bench.cells import choose_rows
     from stablenet.bench.plan import find_columns
-    from stablenet.evaluation.selection import RULES
+    from stablenet.evaluation.evaluate import RULES
 
     title = f"{result.table.title}: accuracy in %, rule {RULES[result.rule].name}" + (", tuned" if result.tuned else "")
     title += " (needs group labels)" if RULES[result.rule].needs_groups else ""

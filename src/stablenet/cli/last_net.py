@@ -13,8 +13,7 @@ import tempfile
 import traceback
 from importlib.metadata import PackageNotFoundError, version
 
-from stablenet.errors import MISTAKE, OUR_MISTAKE
-from stablenet.files import explain_os_error
+from stablenet.errors import MISTAKE, OUR_MISTAKE, explain_os_error
 
 _OUT_OF_MEMORY = (
     "can't start new thread",

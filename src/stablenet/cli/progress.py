@@ -16,8 +16,7 @@ from stablenet.cli.console import Console, TextColumn
 from stablenet.data.manifest import PARTS
 from stablenet.engine.config import RunConfig, format_config
 from stablenet.engine.identity import tell_weights
-from stablenet.engine.monitor import Watcher
-from stablenet.engine.preview import Preview, preview
+from stablenet.engine.monitor import Preview, Watcher, preview
 from stablenet.engine.ranking import find_best
 from stablenet.engine.run import Run
 from stablenet.engine.session import Runtime

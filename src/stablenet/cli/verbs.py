@@ -14,7 +14,7 @@ from stablenet.cli.verbs_lists import list_parts, runs, weights
 from stablenet.cli.verbs_models import evaluate, export, predict
 from stablenet.cli.verbs_pages import report, saliency
 from stablenet.cli.verbs_train import demo, train, try_images
-from stablenet.imports import asking_for_trust
+from stablenet.registry import asking_for_trust
 
 app = typer.Typer(
     name="stablenet",

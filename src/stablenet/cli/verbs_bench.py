@@ -218,7 +218,7 @@ def _parse_seeds(text: str) -> tuple[int, ...]:
 def _make_plan(table: str, runs: Path, choice: TablePart, root: Path | None, device: str) -> Plan:
     from stablenet.bench.paper_tables import find_table
     from stablenet.bench.plan import make_plan
-    from stablenet.engine.devices import choose_device, name_device
+    from stablenet.engine.session import choose_device, name_device
 
     kind, chosen = choose_device(device)
     number = chosen[0] if isinstance(chosen, list) else 0

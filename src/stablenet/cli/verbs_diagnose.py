@@ -19,7 +19,7 @@ from stablenet.errors import UserError
 if TYPE_CHECKING:
     from stablenet.cli.console import Console
     from stablenet.diagnose import Diagnosis
-    from stablenet.diagnose.next_steps import Asked
+    from stablenet.diagnose.diagnosis_page import Asked
     from stablenet.tabular.fit import TableReport
 
 Report = Callable[[str, int, int], None]
@@ -29,7 +29,7 @@ LABEL = "label"  # the usual name of its column
 def _note_old_split(value: str) -> str:
     """The option's name in version 0.1."""
     if value:
-        from stablenet.old_names import note_renamed
+        from stablenet.registry import note_renamed
 
         note_renamed("--setting", "--split")
     return value
@@ -99,8 +99,7 @@ def diagnose(
     ] = None,
 ) -> None:
     """Check, without training, whether context predicts the label in this data and StableNet would help."""
-    from stablenet.diagnose.diagnosis_page import write_page
-    from stablenet.diagnose.next_steps import write_exceptions
+    from stablenet.diagnose.diagnosis_page import write_exceptions, write_page
     from stablenet.evaluation.predict import check_table_path
 
     if csv is not None:
@@ -146,7 +145,7 @@ def _ask(
 
 def _describe(data: str, question: dict[str, Any], part: str, csv: Path | None) -> Asked:
     """What was diagnosed, with the options that say how it is read."""
-    from stablenet.diagnose.next_steps import Asked
+    from stablenet.diagnose.diagnosis_page import Asked
     from stablenet.diagnose.subject import is_source
     from stablenet.engine.run import RunFolder
 
@@ -183,7 +182,7 @@ def _is_plain_table(data: str) -> bool:
 
 
 def _diagnose_table(path: Path, question: dict[str, Any], report: Report) -> Diagnosis:
-    from stablenet.diagnose.tables import diagnose_table
+    from stablenet.diagnose.diagnoses import diagnose_table
     from stablenet.tabular.reading import TableQuestion, read_csv
 
     return diagnose_table(read_csv(path), TableQuestion(**question), path.stem, report)
@@ -223,7 +222,7 @@ def _open(
 def _diagnose_images(
     subject: Any, backbone: str, pretrained: str, root: Path | None, limit: int, seed: int, report: Report
 ) -> Diagnosis:
-    from stablenet.diagnose.images import ImageChoices, diagnose_images
+    from stablenet.diagnose.diagnoses import ImageChoices, diagnose_images
 
     choices = ImageChoices(backbone=backbone, pretrained=pretrained, root=root, limit=limit, seed=seed)
     return diagnose_images(subject, choices, report)
@@ -250,7 +249,7 @@ def _show_steps() -> Iterator[Report]:
 
 def _print_diagnosis(found: Diagnosis, page: Path, asked: Asked) -> None:
     from stablenet.cli.console import Console
-    from stablenet.diagnose.next_steps import suggest_steps
+    from stablenet.diagnose.diagnosis_page import suggest_steps
 
     console = Console()
     for note in found.notes:
@@ -294,9 +293,9 @@ def fit(
 ) -> None:
     """Fit a table, cross-validate over its environments and write a page."""
     from stablenet.cli.console import Console
+    from stablenet.tabular.estimators import check_saving
     from stablenet.tabular.fit import TableChoices, fit_table, write_page
     from stablenet.tabular.reading import read_csv
-    from stablenet.tabular.saved import check_saving
 
     question = _ask(target, environment, task, leave_out, categorical, missing, seed)
     choices = TableChoices(**question, method=method, estimator=estimator)
@@ -313,7 +312,7 @@ def fit(
 
 def _write_extras(report: TableReport, weights: Path | None, save: Path | None) -> None:
     from stablenet.frames import write_csv
-    from stablenet.tabular.saved import save_model
+    from stablenet.tabular.estimators import save_model
 
     if weights is not None:
         columns: dict[str, Any] = {report.choices.target: report.y, "weight": report.model.weights_}

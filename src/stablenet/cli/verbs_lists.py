@@ -27,8 +27,7 @@ def list_parts(
     """List everything that can be chosen by name."""
     from stablenet.cli.console import Console
     from stablenet.errors import UserError
-    from stablenet.old_names import note_renamed
-    from stablenet.registry import unknown_name
+    from stablenet.registry import note_renamed, unknown_name
 
     if kind in OLD_KINDS:
         note_renamed(kind, OLD_KINDS[kind])
@@ -61,7 +60,7 @@ def _show(kind: str, match: str, timm: bool) -> Table | Text | str:
         names = list_backbones(match, timm)
         own = "timm/<name> (see --timm), package.module:name for your own"
         return Text.assemble(("backbones", "bold"), f": {', '.join(names)}; {own}")
-    from stablenet.weighting.presets import preset_table
+    from stablenet.weighting.settings import preset_table
 
     return preset_table()
 

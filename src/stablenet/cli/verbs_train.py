@@ -131,7 +131,7 @@ def assemble(
 
 def _trust_typed(values: dict[str, Any]) -> None:
     """A network `package.module:name` that the user has typed may be imported."""
-    from stablenet.imports import trust_module
+    from stablenet.registry import trust_module
 
     model = values.get("model")
     if isinstance(model, dict):

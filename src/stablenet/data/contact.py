@@ -18,8 +18,8 @@ from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.data.loader import render_part
 from stablenet.data.manifest import SOURCE_PARTS, TARGET_PARTS, Manifest
 from stablenet.data.sources.source import AnyImageList
-from stablenet.errors import UserError
-from stablenet.files import explain_os_error, write_whole
+from stablenet.errors import UserError, explain_os_error
+from stablenet.files import write_whole
 
 SOURCE_COLOUR, TARGET_COLOUR, INK, FAINT, PAPER = "#2f6db3", "#c8472f", "#222222", "#e4e4e4", "#ffffff"
 _THUMB, _BORDER, _GAP, _TEXT = 56, 3, 6, 13  # pixels

@@ -21,8 +21,7 @@ import pandas as pd
 
 from stablenet.errors import UserError
 from stablenet.files import read_text, write_bytes
-from stablenet.old_names import OLD_SPLIT, SPLIT, old_field
-from stablenet.registry import unknown_name
+from stablenet.registry import OLD_SPLIT, SPLIT, old_field, unknown_name
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 

@@ -15,8 +15,7 @@ from stablenet.engine.config import HASH_DIGITS, RunConfig, assemble_config
 from stablenet.engine.identity import identify, read_contents
 from stablenet.engine.run import FINISHED, Run, list_runs, load_run
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import RECORDS
-from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
+from stablenet.evaluation.evaluate import DEFAULT_RULE, RECORDS, select_epoch
 from stablenet.files import read_lines
 from stablenet.metrics import Paired, Spread, compare_pairs, summarize
 from stablenet.pages import write_points

@@ -1,10 +1,10 @@
 """The engine: one training loop for all methods, and the run folders it writes.
 
 In reading order: `config` (what a run computes), `identity` (its hash), `run` (its folder, what entered its loss, and
-the run read back from it), `ranking` (which epoch is best), `run_data` (its split and pixels), `devices`, `session`
-(everything it trains with), `train` (the only loop) and `stepping` (one update, and the optimiser); `state` and
+the run read back from it), `ranking` (which epoch is best), `run_data` (its split and pixels), `session` (everything it
+trains with, and on which device), `train` (the only loop) and `stepping` (one update, and the optimiser); `state` and
 `checkpoint` (how it goes on after a stop), `feature_cache` (features of a whole part, for all runs that read the same),
-`interrupts`, `monitor` (progress, and loggers such as TensorBoard), `swad`, and `preview` (what a run would do).
+`interrupts`, `monitor` (what a run would do, its progress, and loggers such as TensorBoard) and `swad`.
 
 A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 
@@ -32,7 +32,7 @@ A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 
 RECORDS, by "kind":
     start   config_hash, manifest_hash, parameters (of the network), train, validation (samples), steps_per_epoch;
-            preset_version, where the method has versions (`algorithms/preset_versions.py`)
+            preset_version, where the method has versions (`weighting/recommended.py`)
     step    every `train.log_every` steps: step, epoch, loss, and the method's diagnostics (accuracy of the batch;
             the others are listed on the method's page)
     solve   what a method computed between epochs: epoch, and its diagnostics

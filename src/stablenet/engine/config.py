@@ -21,8 +21,7 @@ from typing import Any, Literal
 from stablenet.data.columns import Columns
 from stablenet.errors import UserError
 from stablenet.files import read_text
-from stablenet.old_names import OLD_SPLIT, SPLIT, old_field, rename_split
-from stablenet.registry import unknown_name
+from stablenet.registry import OLD_SPLIT, SPLIT, old_field, rename_split, unknown_name
 from stablenet.values import (
     Count,
     NonNegative,

@@ -30,8 +30,8 @@ from stablenet.data.cache import FEATURES, cache_folder, name_cache
 from stablenet.data.loader import PartSamples
 from stablenet.data.store import PixelStore
 from stablenet.engine.config import hash_values
-from stablenet.errors import UserError
-from stablenet.files import build_folder, explain_os_error, lock, read_json, write_json
+from stablenet.errors import UserError, explain_os_error
+from stablenet.files import build_folder, lock, read_json, write_json
 from stablenet.weighting import distributed
 
 FORMAT = 2

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from stablenet.algorithms import ALGORITHMS
-from stablenet.algorithms.preset_versions import FIRST
 from stablenet.data.columns import Columns
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, hash_values
 from stablenet.files import hash_file
 from stablenet.models.build import find_weights, is_file
-from stablenet.old_names import OLD_SPLIT, SPLIT
+from stablenet.registry import OLD_SPLIT, SPLIT
+from stablenet.weighting.recommended import FIRST
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
 VERSION = "preset_version"  # in the hashed settings of the method, and in the first record

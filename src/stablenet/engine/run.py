@@ -1,13 +1,11 @@
 """The run folder: its files, whether training may use it, and loading a run from it.
 
-The fields of the records are listed in `stablenet.engine`.
+The fields of the records are listed in `stablenet.engine`. The table `weights.parquet`, with values of the last epoch:
 
-id, label, domain        as in the manifest, in its order
-    weight                   mean one over the set or the batch; for weights per batch, from the sample's last batch
-    offset                   added to the logit of the sample's class; 0 without offsets
-    context                  log p(label | context) − log p(label): how strongly the context predicts the sample's label
-
-All values are those of the last epoch.
+    id, label, domain   as in the manifest, in its order
+    weight              mean one over the set or the batch; for weights per batch, from the sample's last batch
+    offset              added to the logit of the sample's class; 0 without offsets
+    context             log p(label | context) − log p(label): how strongly the context predicts the sample's label
 """
 
 from __future__ import annotations
@@ -32,8 +30,6 @@ from stablenet.frames import read_frame
 from stablenet.values import SettingError, Whole, read_fields
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from stablenet.algorithms import Context
     from stablenet.data.augment import Transform
     from stablenet.data.loader import PartSamples

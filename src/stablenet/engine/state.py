@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from stablenet.engine.checkpoint import flatten_optimizer, load_tensors, name_misfit, restore_optimizer, take
-from stablenet.engine.ranking import WORST, GroupRank
+from stablenet.engine.ranking import WORST, GroupRank, group_rank, pseudo_group_rank, validation_rank
 from stablenet.engine.session import Session
 from stablenet.engine.stepping import EpochMeans
 from stablenet.engine.swad import Averaging
@@ -100,6 +100,28 @@ def save_model(session: Session, which: str | int, predictor: Network | None = N
     predictor = predictor or session.algorithm.predictor()
     meta = {"adaptation": session.algorithm.network.adaptation}
     session.writer.save(session.folder.model(which), predictor.state_dict(), meta)
+
+
+def keep_models(session: Session, position: Position, record: Mapping[str, Any]) -> None:
+    """Save the models of an epoch that ranks higher than all before it, and its own model on request.
+
+    record: the epoch's.
+    """
+    kept: list[str | int] = []
+    rank, groups, pseudo = validation_rank(record), group_rank(record), pseudo_group_rank(record)
+    if position.best_rank is None or rank > position.best_rank:
+        position.best_rank, position.best_epoch = rank, position.epoch
+        kept.append("best")
+    if groups is not None and (position.group_rank is None or groups > position.group_rank):
+        position.group_rank = groups
+        kept.append("worst-group")
+    if pseudo is not None and (position.pseudo_rank is None or pseudo > position.pseudo_rank):
+        position.pseudo_rank = pseudo
+        kept.append("worst-pseudo-group")
+    if session.runtime.keep_epochs:
+        kept.append(position.epoch)
+    for which in kept if session.first else ():
+        save_model(session, which)
 
 
 def _plain(position: Position) -> dict[str, Any]:

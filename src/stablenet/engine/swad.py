@@ -17,8 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from stablenet.data.loader import Batch
 from stablenet.engine.config import SwadConfig
-from stablenet.engine.devices import seed_generators
-from stablenet.engine.session import Session
+from stablenet.engine.session import Session, seed_generators
 from stablenet.errors import UserError
 from stablenet.models import Network
 

@@ -16,7 +16,6 @@ from stablenet.algorithms import Judgement
 from stablenet.data.loader import Batch, Loader
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig
-from stablenet.engine.devices import own_random_numbers, seed_generators, start_fabric
 from stablenet.engine.identity import VERSION, describe_weights, name_version, restate, tell_weights
 from stablenet.engine.interrupts import (
     CHECKPOINT,
@@ -32,7 +31,7 @@ from stablenet.engine.interrupts import (
     watch_signals,
 )
 from stablenet.engine.monitor import Curves, Timing, Watcher, check_loggers
-from stablenet.engine.ranking import describe_judgement, group_rank, pseudo_group_rank, validation_rank
+from stablenet.engine.ranking import describe_judgement
 from stablenet.engine.run import (
     FAILED,
     FINISHED,
@@ -48,8 +47,8 @@ from stablenet.engine.run import (
     tabulate_weights,
 )
 from stablenet.engine.run_data import check_config, open_data
-from stablenet.engine.session import Runtime, Session, build_session
-from stablenet.engine.state import Position, restore_checkpoint, save_checkpoint, save_model, share_buffers
+from stablenet.engine.session import Runtime, Session, build_session, own_random_numbers, seed_generators, start_fabric
+from stablenet.engine.state import Position, keep_models, restore_checkpoint, save_checkpoint, save_model, share_buffers
 from stablenet.engine.stepping import EpochMeans, learning_rate, set_rate
 from stablenet.engine.swad import Averaging, make_averaging
 from stablenet.errors import UserError
@@ -270,7 +269,7 @@ class Training:
         judgement = self._judge.judge(figures) if self._judge is not None and figures else Judgement()
         record |= describe_judgement(judgement)
         self._record(record)
-        self._keep_models(record)
+        keep_models(session, position, record)
         self._ask_oracle()
         self._totals.clear()
         self._checkpoint()
@@ -282,25 +281,6 @@ class Training:
         columns = session.algorithm.sample_columns()
         if columns and session.first:
             save_weights(session.folder.weights, tabulate_weights(session.manifest, columns))
-
-    def _keep_models(self, record: dict[str, Any]) -> None:
-        position, session = self._position, self._session
-        rank = validation_rank(record)
-        if position.best_rank is None or rank > position.best_rank:
-            position.best_rank, position.best_epoch = rank, position.epoch
-            if session.first:
-                save_model(session, "best")
-        groups, pseudo = group_rank(record), pseudo_group_rank(record)
-        if groups is not None and (position.group_rank is None or groups > position.group_rank):
-            position.group_rank = groups
-            if session.first:
-                save_model(session, "worst-group")
-        if pseudo is not None and (position.pseudo_rank is None or pseudo > position.pseudo_rank):
-            position.pseudo_rank = pseudo
-            if session.first:
-                save_model(session, "worst-pseudo-group")
-        if session.runtime.keep_epochs and session.first:
-            save_model(session, position.epoch)
 
     def _ask_oracle(self) -> None:
         if self._session.target is None:

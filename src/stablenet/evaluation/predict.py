@@ -21,7 +21,7 @@ from stablenet.data.decode import decode
 from stablenet.data.loader import BatchSettings, Loader, PartSamples
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources.folder import IMAGE_SUFFIXES
-from stablenet.engine.devices import choose_device
+from stablenet.engine.session import choose_device
 from stablenet.errors import UserError
 from stablenet.files import check_names, read_bytes, write_whole
 from stablenet.frames import SUFFIXES, read_frame

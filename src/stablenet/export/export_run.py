@@ -19,8 +19,7 @@ from stablenet.data.sources import SOURCES
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.run import FINISHED, Run, RunFolder, find_decision, find_version
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import RECORDS, load_chosen
-from stablenet.evaluation.selection import DEFAULT_RULE, Choice
+from stablenet.evaluation.evaluate import DEFAULT_RULE, RECORDS, Choice, load_chosen
 from stablenet.export.package import (
     CLASSIFIER,
     CONFIG,
@@ -34,8 +33,7 @@ from stablenet.export.package import (
     rename_weights,
 )
 from stablenet.files import read_bytes, read_lines, write_bytes, write_json, write_text, write_whole
-from stablenet.imports import import_extra
-from stablenet.registry import Registry
+from stablenet.registry import Registry, import_extra
 
 INPUT, OUTPUTS = "images", ("logits", "probabilities")
 _TRACED = 2  # images in the batch a graph is traced with; the number stays free

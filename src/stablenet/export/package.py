@@ -18,9 +18,8 @@ from stablenet.data.decode import convert_image
 from stablenet.engine.checkpoint import load_tensors, name_misfit
 from stablenet.engine.run import Run, RunFolder, load_run
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import load_chosen
+from stablenet.evaluation.evaluate import DEFAULT_RULE, load_chosen
 from stablenet.evaluation.predict import read_pixels
-from stablenet.evaluation.selection import DEFAULT_RULE
 from stablenet.models import Network
 from stablenet.models.build import TIMM
 from stablenet.models.families import import_timm

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from stablenet.errors import UserError
-from stablenet.imports import import_extra
 from stablenet.independence.column_features import Columns
 from stablenet.independence.testing import NUM_FUNCTIONS, IndependenceResult, pairwise_independence_test
-from stablenet.registry import unknown_name
+from stablenet.registry import import_extra, unknown_name
 from stablenet.weighting.fourier import Bandwidth
 
 if TYPE_CHECKING:

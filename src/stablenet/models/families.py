@@ -11,9 +11,8 @@ from typing import Annotated, Any
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
-from stablenet.imports import import_extra, import_own
 from stablenet.models.network import Backbone
-from stablenet.registry import unknown_name
+from stablenet.registry import import_extra, import_own, unknown_name
 from stablenet.values import Between, Share, read_fields
 
 WIDTH = 16

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
-from stablenet.weighting.border import pool_border
+from stablenet.weighting.evidence import pool_border
 from stablenet.weighting.inputs import pool_maps
 
 LAST = "last"

@@ -20,7 +20,7 @@ from stablenet.engine.run import Decided
 from stablenet.errors import UserError
 from stablenet.frames import read_frame
 from stablenet.pages import WIDTH, Drawing, Scale, choose_shade
-from stablenet.report.gains import Gain
+from stablenet.report.comparisons import Gain
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from stablenet.bench import (
 from stablenet.bench.collect import FoundRun, Scan, scan_runs
 from stablenet.bench.results import LeftOut
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import Failure, find_failures
-from stablenet.evaluation.selection import DEFAULT_RULE, RULES
+from stablenet.evaluation.evaluate import DEFAULT_RULE, RULES, Failure, find_failures
 from stablenet.pages import write_points
 
 

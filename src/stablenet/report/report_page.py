@@ -20,13 +20,13 @@ from stablenet.bench.cells import flatten
 from stablenet.bench.collect import FoundRun
 from stablenet.engine.config import RunConfig
 from stablenet.errors import UserError
-from stablenet.evaluation.selection import RULES
+from stablenet.evaluation.evaluate import RULES
 from stablenet.pages import draw_curves, render, write_points, write_text
 from stablenet.pages.write import Filters
 from stablenet.report import charts
 from stablenet.report.charts import PARTS, CurveReader
+from stablenet.report.comparisons import find_gains, name_standing, write_headline, write_mean
 from stablenet.report.detail import CellDecisions, list_decisions, look_closer
-from stablenet.report.gains import find_gains, name_standing, write_headline, write_mean
 from stablenet.report.gather import (
     FORMATS,
     Gathered,

@@ -17,11 +17,10 @@ from stablenet.engine.checkpoint import load_tensors, save_tensors
 from stablenet.engine.config import hash_values
 from stablenet.engine.run import Run
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import load_chosen
+from stablenet.evaluation.evaluate import DEFAULT_RULE, load_chosen, select_epoch
 from stablenet.evaluation.predict import find_device, read_pixels
-from stablenet.evaluation.selection import DEFAULT_RULE, select_epoch
-from stablenet.imports import import_extra
 from stablenet.pages import Picture, make_picture, render, write_text
+from stablenet.registry import import_extra
 from stablenet.saliency.maps import (
     SaliencySettings,
     Sanity,

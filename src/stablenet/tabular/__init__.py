@@ -1,9 +1,9 @@
 """Stable learning for tables: estimators with the interface of scikit-learn.
 
-In reading order: `estimators` (the public classes) and `estimator` (what they share); `reading` (a user's table,
-checked, and which of its columns play which part), `encode` (from columns to numbers), `solve` (what is made
-uncorrelated, and the weights); `ancestors` (the earlier methods DWR, SRDO and CRBR, and the simulation they are tested
-on); `saved` (a model as a file) and `fit`, behind `stablenet table fit`.
+In reading order: `estimators` (the public classes, and their models as files) and `estimator` (what they share);
+`reading` (a user's table, checked, and which of its columns play which part), `encode` (from columns to numbers),
+`solve` (what is made uncorrelated, and the weights); `ancestors` (the earlier methods DWR, SRDO and CRBR, and the
+simulation they are tested on); and `fit`, behind `stablenet table fit`.
 """
 
 from stablenet.tabular.estimators import (

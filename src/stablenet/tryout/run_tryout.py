@@ -10,13 +10,12 @@ from stablenet.bench import BenchResult, collect, find_table
 from stablenet.bench.executors import Event, LocalExecutor, Place, find_places
 from stablenet.bench.plan import TablePart, make_orders, make_plan
 from stablenet.bench.results import ResultCell
-from stablenet.diagnose.diagnosis_page import write_page
-from stablenet.diagnose.images import ImageChoices, diagnose_images
-from stablenet.diagnose.next_steps import Asked
+from stablenet.diagnose.diagnoses import ImageChoices, diagnose_images
+from stablenet.diagnose.diagnosis_page import Asked, write_page
 from stablenet.diagnose.subject import open_place
-from stablenet.engine.devices import choose_device
 from stablenet.engine.ranking import find_best
 from stablenet.engine.run import load_run
+from stablenet.engine.session import choose_device
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import find_failures
 from stablenet.pages import write_points

@@ -38,9 +38,8 @@ from stablenet.weighting.kernels import (
     solve_fused,
 )
 from stablenet.weighting.memory import Memory, WeightedRows, make_memory
-from stablenet.weighting.presets import preset_table, settings_of
 from stablenet.weighting.problem import solve_problem
-from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.settings import WeightingSettings, preset_table, settings_of
 from stablenet.weighting.solver import Solution, effective_sample_size
 
 

@@ -14,18 +14,20 @@ The rules, in the order in which a training meets them:
    Where only batches are known (`StableWeighting`, `StableCriterion`, DomainBed), it gets weights alone (`BATCH`).
 3. EPOCHS are ranked by source validation under weights of the held-out samples, and those in which the network clearly
    uses the context rank lower; offsets that make it answer against the context are halved (`context_use`, `CLEAR`).
+
+The preset has VERSIONS (`CURRENT`), so that a run is never taken for one of another version: see the end of the file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stablenet.errors import UserError
 from stablenet.weighting.evidence import Evidence
-from stablenet.weighting.settings import WeightingSettings
+from stablenet.weighting.settings import PRESETS, WeightingSettings
 
 NAME = "recommended"
 
@@ -54,6 +56,7 @@ LAST_LAYER = "last"
 # --- Weights ------------------------------------------------------------------------------------------------------
 # Batch by batch: the defaults of `WeightingSettings`, each with its reason there.
 BATCH = WeightingSettings()
+PRESETS.add(NAME, BATCH)
 # The whole set: the share of the features' variance that the label explains is lowered as far as penalty and chance
 # allow, so that little dependence means little weighting, and every class keeps its total.
 WHOLE_SET: dict[str, Any] = {
@@ -242,3 +245,31 @@ def context_use(plain: float, weighted: float, effective: float) -> float:
 def is_clear(use: float) -> bool:
     """Whether `context_use` is beyond chance."""
     return abs(use) > CLEAR
+
+
+# --- Versions -----------------------------------------------------------------------------------------------------
+# A version is raised when a default or a rule of the preset changes what a training computes; it enters the hash of
+# every run of the preset. What an earlier version left to itself is stated here in today's parameters: under them such
+# a run is compared, planned and continued.
+FIRST = "1"  # release 0.1; its runs do not state a version
+CURRENT = "2"
+CHANGES = {
+    FIRST: "release 0.1: it always acts; a pretrained network gets the offsets of its first two stages, as they are",
+    CURRENT: "it decides from the training data whether to act; offsets of a pretrained network as in `recommended.py`",
+}
+
+
+def restate(parameters: Mapping[str, Any], version: str, pretrained: bool) -> dict[str, Any]:
+    """`method.parameters` of a whole-set run of `recommended` of a version, with what was its default then.
+
+    >>> restate({"components": 8}, FIRST, pretrained=True)
+    {'act': 'always', 'components': 8, 'taps': ['stage1', 'stage2'], 'offset': 1.0}
+    """
+    stated = dict(parameters)
+    if version == FIRST:
+        taps = {"taps": list(TAPS)} if pretrained and parameters.get("taps") is None else {}
+        stated = {"act": "always", **stated, **taps}
+        shallow = (parameters.get("taps") or TAPS)[0] != LAST_LAYER
+        if pretrained and shallow and parameters.get("offset") is None:
+            stated["offset"] = 1.0 - BESIDE_WEIGHTS * (parameters.get("strength") or 0.0)
+    return stated

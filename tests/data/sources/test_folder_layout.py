@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.data.sources.test_nico import layout as nico_paths
+from tests.data.sources.test_photos_nico import layout as nico_paths
 from typer.testing import CliRunner
 
 from stablenet.cli.verbs import app
@@ -20,9 +20,9 @@ def vlcs_paths(below: str = "") -> list[str]:
 
 
 def pacs_paths() -> list[str]:
-    from stablenet.data.sources.pacs import CLASSES, DOMAINS
+    from stablenet.data.sources.photos import PACS_CLASSES, PACS_DOMAINS
 
-    return [f"PACS/{domain}/{name}/1.jpg" for domain in DOMAINS for name in CLASSES]
+    return [f"PACS/{domain}/{name}/1.jpg" for domain in PACS_DOMAINS for name in PACS_CLASSES]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 In reading order: `source` (what a reader declares, and how public files are downloaded), `folder` (trees of images, and
 how a copy differs from what is expected), `own` (your own images, in folders or lists, with `shards`, data sets with
-pictures inside), `pacs`, `vlcs` and `nico`, `mnist` (with BSDS500 and MNIST-M, which is made of both), `composed`
-(cut-outs over backgrounds: your own, and pets over places), and `embedded`, the bundled data.
+pictures inside), `photos` (PACS, VLCS and NICO), `digits` (MNIST, BSDS500, MNIST-M, which is made of both, and the
+bundled data) and `composed` (cut-outs over backgrounds: your own, and pets over places).
 """
 
-from stablenet.data.sources import composed, embedded, mnist, nico, own, pacs, vlcs
+from stablenet.data.sources import composed, digits, own, photos
 from stablenet.data.sources.source import SOURCES, AnyImageList, Download, Source, read_source
 
 _EMBEDDED = Source(
@@ -15,20 +15,20 @@ _EMBEDDED = Source(
     origin="scikit-learn's copy of the UCI optical digits; textures drawn by this package",
     licence="CC BY 4.0 (digits), MIT (textures)",
     layouts=("none: nothing to download",),
-    read=lambda root: embedded.embedded_table(),
+    read=lambda root: digits.embedded_table(),
     counts={"train": 1297, "test": 500},
     needs_root=False,
 )
 
 for _source in (
-    pacs.SOURCE,
-    vlcs.SOURCE,
-    nico.SOURCE,
-    nico.ANIMAL_SOURCE,
-    nico.VEHICLE_SOURCE,
-    mnist.MNIST,
-    mnist.BSDS500,
-    mnist.MNIST_M,
+    photos.PACS,
+    photos.VLCS,
+    photos.NICO,
+    photos.NICO_ANIMAL,
+    photos.NICO_VEHICLE,
+    digits.MNIST,
+    digits.BSDS500,
+    digits.MNIST_M,
     composed.PETS_PLACES,
     _EMBEDDED,
     own.FOLDER,

@@ -34,8 +34,7 @@ from stablenet.data.splits.plain import (
     split_held_out,
 )
 from stablenet.errors import UserError
-from stablenet.old_names import OLD_SPLIT, SPLIT, old_keyword
-from stablenet.registry import Registry
+from stablenet.registry import OLD_SPLIT, SPLIT, Registry, old_keyword
 from stablenet.values import convert, read_fields
 
 
