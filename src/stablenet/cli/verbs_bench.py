@@ -294,8 +294,8 @@ def paper(
 
     if page is None:
         scan = scan_runs(runs)
-        tables = list_tables() if scan.runs else {}
-        filled = {name: collect(table, runs, root=root, scan=scan) for name, table in tables.items()}
+        known = list_tables() if scan.runs else {}
+        filled = {name: collect(table, runs, root=root, scan=scan) for name, table in known.items()}
         for item in list_items():
             typer.echo("\n".join(describe_item(item, filled)))
         typer.echo(

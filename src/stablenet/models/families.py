@@ -106,12 +106,14 @@ def build_timm(name: str, pretrained: bool = False, **parameters: Any) -> Backbo
     return Backbone(body, width, _timm_stages(body), type(body).__name__ in _CHANNELS_LAST)
 
 
-def _fetch_timm(name: str, make: Callable[..., nn.Module], parameters: dict[str, Any]) -> nn.Module:
+def _fetch_timm(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     """With published weights; where there are none, or no network, what to do instead."""
     from timm.models import get_pretrained_cfg
 
     found = get_pretrained_cfg(name)
-    place = (f"model.safetensors of {found.hf_hub_id} at the Hugging Face Hub" if found.hf_hub_id else found.url) or ""
+    place = found.url if found else ""
+    if found and found.hf_hub_id:
+        place = f"model.safetensors of {found.hf_hub_id} at the Hugging Face Hub"
     if not place:
         raise UserError(
             f"timm/{name} has no published weights: give a .safetensors or .pth file, or model.pretrained=''"

@@ -42,8 +42,20 @@ def write_comparison(results: Sequence[BenchResult]) -> str:
         for group, columns in there:
             lines += ["", f"### {group or find_origins(result.table) or result.table.title}", ""]
             lines += _tabulate(result, columns)
-    lines += ["", "## Never run", "", *_name_missing(results), "", "## Prepared, to be run", ""]
-    return "\n".join([*lines, *_name_prepared(results)]) + "\n"
+    lines += [
+        "",
+        "## Never run",
+        "",
+        *_name_missing(results),
+        "",
+        "## Prepared, to be run",
+        "",
+        *_name_prepared(results),
+    ]
+    own = ",".join(result.table.path.as_posix() for result in results if result.table.path)
+    tables = f" --tables {own}" if own else ""
+    lines += ["", "This page again, from the folder `runs`:", ""]
+    return "\n".join([*lines, "```bash", f"stablenet paper --page PAGE{tables} --root DATA", "```"]) + "\n"
 
 
 def _introduce(result: BenchResult) -> list[str]:
