@@ -23,7 +23,7 @@ from stablenet.data.loader import PartSamples, read_part, render_part
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import default_store_path, prepare, prepare_part
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.models import build_network
 from stablenet.models.taps import LAST
 from stablenet.weighting.recommended import BORDER_TAP, TAPS
@@ -128,7 +128,7 @@ class Opener:
             if parameters.get("per_class"):
                 parameters["only"] = _name_breeds(table)
             table = table if parameters.get("classes") else _keep_even(table)
-        return _open_part(table, split_table(table, bed.split, bed.seed, **parameters), part)
+        return _open_part(table, split_images(table, bed.split, bed.seed, **parameters), part)
 
     def read_features(self, bed: Bed, part: str) -> Images:
         """Features of a pretrained network of the images of a part, at most `MOST`."""
@@ -139,7 +139,7 @@ class Opener:
             return self._keep(name, lambda: self.open(bed, part))
         whole = self._keep("pacs", self._open_pacs)
         row = {name: number for number, name in enumerate(whole.ids)}
-        split = split_table(self._read("pacs"), bed.split, bed.seed, **bed.parameters).part(part)
+        split = split_images(self._read("pacs"), bed.split, bed.seed, **bed.parameters).part(part)
         rows = torch.tensor([row[name] for name in split["id"] if name in row])
         if bed.per_class and part == "train":
             y, order = whole.y[rows], torch.randperm(len(rows), generator=torch.Generator().manual_seed(bed.seed))

@@ -22,7 +22,7 @@ from torch import Tensor
 from stablenet import StableWeighting
 from stablenet.data.loader import render_part
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.models import Network, build_network
 from stablenet.weighting import effective_sample_size, recommended, solve_dataset
 from stablenet.weighting.dependence import dependence_matrix
@@ -67,7 +67,7 @@ class Digits:
 def read_digits(ratio: float | str) -> Digits:
     """The training digits of the embedded data."""
     table = read_source("embedded", None)
-    manifest = split_table(table, "adversarial", 0, ratio=ratio)
+    manifest = split_images(table, "adversarial", 0, ratio=ratio)
     samples = render_part(table, manifest, "train")
     pixels = samples.pixels.read(samples.row)
     labels, domains = (torch.tensor(manifest.part("train")[name].tolist()) for name in ("label", "domain"))

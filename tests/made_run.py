@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import hash_values, read_config
 from stablenet.engine.run import RunFolder, load_run
@@ -18,7 +18,7 @@ BEST_EPOCH, LAST_EPOCH = 2, 3
 @pytest.fixture(scope="session")
 def manifest():
     table = read_source("embedded", None)
-    return split_table(table, "adversarial", 0, train_size=40, test_size=60, validation=0.25, backgrounds=20)
+    return split_images(table, "adversarial", 0, train_size=40, test_size=60, validation=0.25, backgrounds=20)
 
 
 @pytest.fixture

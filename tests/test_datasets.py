@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 import stablenet
 from stablenet import UserError
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 
 SMALL = {"train_size": 60, "test_size": 20, "validation": 0.25}
 CLASSES, DOMAINS = ("cat", "dog"), ("photo", "sketch", "toy")
@@ -44,7 +44,7 @@ def test_the_bundled_data(tmp_path):
     image, label = data.train[3]
     assert (image.shape, image.dtype) == ((3, 28, 28), torch.float32)
     assert 0 <= float(image.min()) < float(image.max()) <= 1
-    expected = split_table(read_source("embedded", None), "adversarial", 0, ratio=0.9, **SMALL)
+    expected = split_images(read_source("embedded", None), "adversarial", 0, ratio=0.9, **SMALL)
     rows = expected.part("train")
     assert data.train.ids == rows["id"].tolist()
     assert data.train.targets.tolist() == rows["label"].tolist()
@@ -83,7 +83,7 @@ def test_a_loader_reads_them(pictures):
 
 
 def test_a_split_that_is_a_file(tmp_path):
-    drawn = split_table(read_source("embedded", None), "adversarial", 5, **SMALL)
+    drawn = split_images(read_source("embedded", None), "adversarial", 5, **SMALL)
     drawn.save(tmp_path / "split.tsv")
     data = stablenet.datasets.load("embedded", split=tmp_path / "split.tsv")
     assert data.manifest.hash == drawn.hash

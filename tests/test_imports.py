@@ -12,7 +12,6 @@ import pytest
 
 import stablenet
 from stablenet.algorithms import ALGORITHMS
-from stablenet.engine.ranking import OLD_FINDING
 from stablenet.errors import UserError
 from stablenet.registry import import_own, search_folders
 
@@ -234,7 +233,7 @@ def test_the_engine_knows_no_method_by_name():
     words |= {"context_use", "offsets_left", "dependence_before", "dependence_after", "ess_ratio"}
     nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
     said = [node.value for node in nodes if isinstance(node, ast.Constant) and node.value in words]
-    assert said == [OLD_FINDING]
+    assert said == []
 
 
 @pytest.mark.parametrize(

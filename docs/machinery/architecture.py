@@ -48,7 +48,7 @@ COLUMNS = (32, 272, 512, 752)
 WIDE = 216
 STEPS = (
     Step("1  Source", "data/sources/source.py", "read_source", COLUMNS[0], 52, WIDE),
-    Step("2  Split", "data/splits/__init__.py", "split_table", COLUMNS[1], 52, WIDE),
+    Step("2  Split", "data/splits/__init__.py", "split_images", COLUMNS[1], 52, WIDE),
     Step("3  Manifest", "data/manifest.py", "Manifest", COLUMNS[2], 52, WIDE),
     Step("4  Pixel store", "data/prepare.py", "prepare", COLUMNS[3], 52, WIDE),
     Step("5  Loader", "data/loader.py", "Loader.epoch", COLUMNS[0], 198, WIDE),

@@ -3,11 +3,11 @@
 The public names load on first use, so that `import stablenet` and the command line start without torch.
 
 In reading order: `weighting`, the method itself, and `independence`, its statistic as a test; `tabular` and
-`integrations`, the method for tables and for training loops of others. Then what trains images: `data`, `models`,
-`algorithms`, `engine`, `evaluation`, `export`, and `datasets` for loops of one's own. Then what shows results:
-`saliency`, `bench`, `report`, `demo`, `tryout`, `diagnose`, with `pages` for their charts and HTML, and `cli` for the
-command line. Shared by all of them are the modules `errors`, `registry`, `values`, `files`, `frames`, `randomness`,
-`metrics`, `processes`, `long_work` and `replay`.
+`integrations`, the method for tabular data and for other training loops. Then the packages that train on images:
+`data`, `models`, `algorithms`, `engine`, `evaluation`, `export`, and `datasets` for your own loops. Then those that
+show results: `saliency`, `bench`, `report`, `demo`, `tryout`, `diagnose`, with `pages` for their charts and HTML, and
+`cli` for the command line. Shared by all of them are the modules `errors`, `registry`, `values`, `files`, `frames`,
+`randomness`, `metrics`, `processes`, `long_work` and `replay`.
 """
 
 from __future__ import annotations

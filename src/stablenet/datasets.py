@@ -1,4 +1,4 @@
-"""The data sets as torch data sets, for loops of one's own: `stablenet.datasets.load("pacs", split="classic", …)`.
+"""The data sets as torch data sets, for your own loops: `stablenet.datasets.load("pacs", split="classic", …)`.
 
 Pixels are decoded once and kept in the cache, as in training, and read when a part is first used.
 """
@@ -47,7 +47,7 @@ def load(
         `stablenet data split`; by default the one that fits the data.
     root: folder or archive of a source with a name.   seed: of the split.
     size: side of the stored square images; None keeps their size, which must then be the same for all.
-    transform: from a PIL image to what an item begins with; by default a tensor (3, H, W) in 0..1.
+    transform: maps a PIL image to the first element of an item; by default a tensor (3, H, W) in 0..1.
     """
     table = _read(source, None if root is None else Path(root))
     if isinstance(split, Path) or (split or "").endswith(MANIFEST):
@@ -74,8 +74,8 @@ def _read(source: str | Path, root: Path | None) -> AnyImageList:
 class SplitDatasets:
     """The parts of a split, each read when it is first asked for.
 
-    classes, domains: names.   groups: names of class × domain; group g is class g // len(domains) on domain
-        g % len(domains).   manifest: which image is in which part.
+    classes, domains: names.   groups: names of class × domain; group g is class g // len(domains) in domain g %
+        len(domains).   manifest: which image is in which part.
     """
 
     def __init__(self, data: RunData, transform: Callable[[Image.Image], Any] | None) -> None:

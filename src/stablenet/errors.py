@@ -18,19 +18,19 @@ _REFUSALS = {
     errno.ENOENT: "{path} does not exist: check the path",
     errno.EACCES: "{path} may not be read or written by this user: change its permissions, or choose another place",
     errno.EPERM: "{path} may not be read or written by this user: change its permissions, or choose another place",
-    errno.EISDIR: "{path} is a folder, and a file is needed: give or choose another path",
+    errno.EISDIR: "{path} is a folder, but a file is needed: choose another path",
     errno.ENOTDIR: "{path} cannot be reached: a part of its path is a file, not a folder; choose another path",
     errno.EEXIST: "{path} exists already and is in the way: choose another path",
     errno.ENOTEMPTY: "{path} exists already and is in the way: choose another path",
     errno.ENAMETOOLONG: "{path} is too long a name for this file system: choose a shorter one",
-    errno.ELOOP: "{path} cannot be reached: its links go round in a circle; choose another path",
+    errno.ELOOP: "{path} cannot be reached: its links form a loop; choose another path",
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EFBIG: "{path} may not grow any larger: raise the limit on the size of files (`ulimit -f`)",
     errno.EROFS: "{path} is on a read-only file system: choose another place",
     errno.EMFILE: "{path} could not be opened, too many files are open: raise the limit (`ulimit -n`)",
     errno.ENFILE: "{path} could not be opened, too many files are open on this machine: close some programs",
-    errno.ENOMEM: "out of memory at {path}: use fewer or smaller data, or a machine with more memory",
+    errno.ENOMEM: "out of memory at {path}: use less data, or a machine with more memory",
     errno.EAGAIN: "{path} could not be started or read ({reason}): the machine is at its limits; try again later",
 }
 
@@ -40,7 +40,7 @@ class UserError(ValueError):
 
 
 def explain_os_error(error: OSError, path: Path | str | None = None) -> UserError:
-    """What the system refused, in one sentence that names the file and what to do.   path: instead of the error's."""
+    """An operating system's error in one sentence, with the file and what to do.   path: instead of the error's."""
     place = error.filename if path is None else path
     if isinstance(place, bytes):
         place = os.fsdecode(place)
@@ -50,6 +50,6 @@ def explain_os_error(error: OSError, path: Path | str | None = None) -> UserErro
 
 
 def shorten_path(path: object) -> str:
-    """A path for a message, on one line and not endless."""
+    """A path for a message, on one line and shortened if it is very long."""
     text = "".join(letter if letter.isprintable() else "?" for letter in str(path))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"

@@ -1,4 +1,4 @@
-"""Tables from files, CSV, TSV and Parquet: whatever is wrong with one is one sentence."""
+"""Tables from CSV, TSV and Parquet files: any problem with one is reported in one sentence."""
 
 from __future__ import annotations
 

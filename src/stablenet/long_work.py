@@ -1,4 +1,4 @@
-"""Loops whose length a setting gives: what is expected to take long is said once, as soon as that is known."""
+"""Loops whose length is set by the user: one that will take long says so once, as soon as that is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _tell: ContextVar[Callable[[str, str], None] | None] = ContextVar("tell", defaul
 
 @contextmanager
 def telling(tell: Callable[[str], None]) -> Iterator[None]:
-    """Long loops of the block tell what they expect, each kind of them once; elsewhere they warn."""
+    """Long loops in the block report their expected time, once for each kind; elsewhere they warn."""
     told: set[str] = set()
 
     def tell_once(what: str, text: str) -> None:
@@ -33,7 +33,7 @@ def telling(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def count_steps(number: int, what: str) -> Iterable[int]:
-    """`range(number)`. Where it is going to take minutes, that is said after the first second.   what: in few words."""
+    """`range(number)`. If it will take minutes, that is reported after the first second.   what: in a few words."""
     return range(number) if number < MANY else _count_timed(number, what)
 
 

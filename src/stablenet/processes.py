@@ -1,7 +1,7 @@
 """Worker processes, used for decoding and for runs. Each order and each answer is one line of JSON.
 
 The process is a fresh interpreter, started by command and not by `multiprocessing`, which would run the user's own
-script once more in every child. Nothing heavy belongs here: a child starts in a fraction of a second.
+script again in every child. Keep the imports light, so that a child starts in a fraction of a second.
 
 Threads read the pipes: Windows can wait for several sockets at once, but not for several pipes.
 """
@@ -33,7 +33,7 @@ Perform = Callable[[Any, Send], Any]  # takes an order and a function to report 
 
 
 class ChildProcess:
-    """The parent's handle of a child `python -m module`, whose module runs a `Server`.
+    """The parent's handle on a child `python -m module`, whose module runs a `Server`.
 
     It has its own session, on Windows its own process group, so that Ctrl-C reaches only the parent. It ends when its
     input closes, which it does however the parent ends.   threads: of its mathematics, None as here.   log: a file for
@@ -66,11 +66,11 @@ class ChildProcess:
 
     @property
     def has_news(self) -> bool:
-        """Whether `receive` need not wait: there is a whole answer, or the child has ended."""
+        """Whether `receive` would not wait: there is a complete answer, or the child has ended."""
         return bool(self._answers) or self._ended
 
     def send(self, order: Any) -> None:
-        """A child that has ended shows that when its answer is received."""
+        """If the child has ended, this shows when its answer is received."""
         with _closed_pipes():
             self._to.write(_write_line(order))
             self._to.flush()
@@ -178,7 +178,7 @@ class Server:
 
 
 def _stop_main_thread() -> None:
-    """SIGTERM for the main thread, also where it sleeps; `os.kill` on Windows would end the process, asking nobody."""
+    """SIGTERM for the main thread, even asleep; on Windows `os.kill` would end the process without its handlers."""
     thread = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and thread is not None:
         signal.pthread_kill(thread, signal.SIGTERM)
@@ -188,7 +188,7 @@ def _stop_main_thread() -> None:
 
 @contextmanager
 def _closed_pipes() -> Iterator[None]:
-    """Let it pass that nobody reads a pipe any more, which Windows may call an invalid argument."""
+    """Ignore that a pipe has no reader any more, which Windows may report as an invalid argument."""
     try:
         yield
     except OSError as error:

@@ -1,11 +1,12 @@
-"""Names of parts: registries, modules of the user's own and extras, and names of version 0.1 that still work.
+"""Names of parts: registries, users' own modules and extras, and names of version 0.1 that still work.
 
 A registry holds interchangeable parts by name: presets, data sources, methods. Users' own modules are imported by name
 from the given folders first, then from Python's search path: unlike `python -m`, a console script does not search the
 current folder.
 
-A way to split data was called a setting in version 0.1: `data.setting` in configs, `setting` as a keyword and in
-manifests. It still works, with one note on stderr; configs and manifests that were stored then are read without one.
+What is now a split was called a setting in version 0.1: `data.setting` in configs, `setting` as a keyword and in
+manifests; and the source `image-list` was called `table`. The old names still work, with one note on stderr; configs
+and manifests that were stored then are read without one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _SHOWN = 80  # characters of an unknown name in a message
 class Registry(Generic[T]):
     """Maps names to parts: a duplicate name is an error, an unknown one suggests similar names."""
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
+    def __init__(self, kind: str, renamed: Mapping[str, str] | None = None) -> None:
+        """renamed: old names of parts, which are still found, with a note."""
+        self._kind, self._renamed = kind, dict(renamed or {})
         self._parts: dict[str, T] = {}
 
     def add(self, name: str, part: T) -> T:
@@ -40,6 +42,9 @@ class Registry(Generic[T]):
         return part
 
     def __getitem__(self, name: str) -> T:
+        if name in self._renamed:
+            note_renamed(f"the {self._kind} {name}", self._renamed[name])
+            name = self._renamed[name]
         if name not in self._parts:
             raise UserError(unknown_name(self._kind, name, self._parts))
         return self._parts[name]
@@ -59,7 +64,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
 
 def list_known(name: str, known: Iterable[str]) -> str:
     """The names to choose from instead of an unknown one, similar names first."""
-    names = sorted(known)
+    names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return hint + (f"choose from {', '.join(names)}" if names else "none are available")
@@ -70,9 +75,9 @@ _trusted: set[str] | None = None  # modules that may be imported; None for all
 
 @contextmanager
 def asking_for_trust(trusting: bool) -> Iterator[None]:
-    """While the block runs, modules are imported only if they are trusted: their names may be a stranger's.
+    """While the block runs, modules are imported only if they are trusted: their names may come from an untrusted file.
 
-    A table, a config or a run folder names modules, and importing one executes it. From Python, whoever calls decides.
+    A table, a config or a run folder names modules, and importing one executes it. From Python, the caller decides.
     trusting: the user trusts all.
     """
     global _trusted
@@ -130,23 +135,40 @@ def search_folders(folders: Iterable[Path]) -> None:
 
 P = ParamSpec("P")
 SPLIT, OLD_SPLIT = "split", "setting"
+IMAGE_LIST, OLD_IMAGE_LIST = "image-list", "table"
 
 
 @cache
 def note_renamed(old: str, new: str) -> None:
-    """Say that a name is an old one, once in a process."""
+    """Print that a name has changed, once per process."""
     print(f"note: {old} is now called {new}; the old name still works", file=sys.stderr)
 
 
-def rename_split(values: Mapping[str, Any], note: bool = False) -> dict[str, Any]:
-    """Config values with `data.setting` under its present name.   note: whether a user has just written them."""
-    renamed, data = dict(values), values.get("data")
-    if isinstance(data, Mapping) and OLD_SPLIT in data:
-        others = {name: value for name, value in data.items() if name != OLD_SPLIT}
-        renamed["data"] = {SPLIT: data[OLD_SPLIT], **others}
-        if note:
-            note_renamed(f"data.{OLD_SPLIT}", f"data.{SPLIT}")
-    return renamed
+def rename_data(values: Mapping[str, Any], note: bool = False) -> dict[str, Any]:
+    """Config values with the present names in the table `data`.   note: whether a user has just written them."""
+    data = values.get("data")
+    if not isinstance(data, Mapping):
+        return dict(values)
+    renamed, changes = dict(data), []
+    if OLD_SPLIT in data:
+        renamed = {SPLIT: renamed.pop(OLD_SPLIT), **renamed}
+        changes.append((f"data.{OLD_SPLIT}", f"data.{SPLIT}"))
+    if data.get("source") == OLD_IMAGE_LIST:
+        renamed["source"] = IMAGE_LIST
+        changes.append((f"data.source={OLD_IMAGE_LIST}", f"data.source={IMAGE_LIST}"))
+    for old, new in changes if note else ():
+        note_renamed(old, new)
+    return {**values, "data": renamed}
+
+
+def hash_data(data: dict[str, Any]) -> dict[str, Any]:
+    """The same values under the names of version 0.1, by which published runs and stored splits are hashed.
+
+    >>> hash_data({"source": "image-list", "split": "given"})
+    {'source': 'table', 'setting': 'given'}
+    """
+    old = {OLD_SPLIT if name == SPLIT else name: value for name, value in data.items()}
+    return {**old, "source": OLD_IMAGE_LIST} if old["source"] == IMAGE_LIST else old
 
 
 def old_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -163,6 +185,17 @@ def old_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]
         return call
 
     return wrap
+
+
+def old_function(old: str, function: Callable[P, T]) -> Callable[P, T]:
+    """The function under its old name."""
+
+    @wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> T:
+        note_renamed(old, function.__name__)
+        return function(*args, **given)
+
+    return call
 
 
 def old_field(old: str, new: str) -> Callable[[type[T]], type[T]]:

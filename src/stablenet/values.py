@@ -190,6 +190,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     """Convert a value to its type hint, or raise a SettingError that names the setting."""
     origin, choices = get_origin(hint), get_args(hint)
     if origin is Annotated:
+        require(isinstance(value, str) or choices[0] is not str, where, str(choices[1]), value)
         converted = convert(value, choices[0], where)
         for mark in choices[1:]:
             require(mark.holds(converted), where, str(mark), value)

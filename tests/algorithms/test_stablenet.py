@@ -159,9 +159,9 @@ def test_offsets_are_halved_where_the_network_answers_against_the_context(tmp_pa
     seen, listener = found_uses(-4.0, 5.0, -6.0), Listener()
     run = tiny_run(tmp_path / "run", "stablenet", watcher=listener)
     assert listener.notes == [
-        "the network answers against the context, 0.5 of the offsets left",
-        "the network answers with the context",
-        "the network answers against the context, 0.25 of the offsets left",
+        "the network predicts against the context, 0.5 of the offsets left",
+        "the network predicts with the context",
+        "the network predicts against the context, 0.25 of the offsets left",
     ]
     for record in epochs(run):
         figures = record["validation"]

@@ -54,14 +54,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_given_split_is_not_trained_on(place: Path) -> None:
     with pytest.raises(UserError, match=r"photos comes with a split \(train 36, validation 12, test 12\), which"):
-        run("data", "split", "table", "classic", "--root", "photos.csv", "--target", "in")
-    said = run("data", "split", "table", "--root", "photos.csv")
+        run("data", "split", "image-list", "classic", "--root", "photos.csv", "--target", "in")
+    said = run("data", "split", "image-list", "--root", "photos.csv")
     assert "split given: train 36, validation 12, test 12" in said
-    manifest = Manifest.load(Path("splits/table-given-seed0.tsv"))
+    manifest = Manifest.load(Path("splits/image-list-given-seed0.tsv"))
     assert set(manifest.part("test")["id"]) == {f"photos/{c}/{k}.png" for c in ("cat", "dog") for k in range(4, 30, 5)}
-    anew = run("data", "split", "table", "classic", "--root", "photos.csv", "--target", "in", "--column", "part=none")
+    anew = run(
+        "data", "split", "image-list", "classic", "--root", "photos.csv", "--target", "in", "--column", "part=none"
+    )
     assert "split classic: train 27, validation 3, test 30" in anew
-    assert "FAILS" not in run("data", "check", "splits/table-given-seed0.tsv", "--root", "photos.csv")
+    assert "FAILS" not in run("data", "check", "splits/image-list-given-seed0.tsv", "--root", "photos.csv")
 
 
 def test_the_diagnosis_sees_the_training_part_alone(place: Path) -> None:
@@ -94,7 +96,7 @@ def test_a_list_with_its_own_names_trains_on_its_own_split(place: Path) -> None:
     (place / "lists").mkdir()
     table.to_csv("lists/photos.csv", index=False)
     config = 'data.columns={label="species", context="site", part="fold"}'
-    words = ("--set", "data.source=table", "--set", "data.image_list=lists/photos.csv", "--set", config)
+    words = ("--set", "data.source=image-list", "--set", "data.image_list=lists/photos.csv", "--set", config)
     said = run("train", *words, "--root", ".", "--folder", "run", *SMALL)
     assert "split given: train 36, validation 12, test 12" in said
     assert load_run("run").manifest.domains == ("in", "out")
@@ -102,15 +104,15 @@ def test_a_list_with_its_own_names_trains_on_its_own_split(place: Path) -> None:
     assert len(pd.read_parquet("run/predictions-source-validation-test.parquet")) == 12
     names = ("--column", "label=species", "--column", "context=site", "--column", "part=fold")
     where = ("--root", ".", "--image-list", "lists/photos.csv")
-    assert "split given" in run("data", "split", "table", *where, *names, "--out", "m.tsv")
-    assert "up to date" in run("data", "prepare", "table", *where, *names, "--size", "16")
+    assert "split given" in run("data", "split", "image-list", *where, *names, "--out", "m.tsv")
+    assert "up to date" in run("data", "prepare", "image-list", *where, *names, "--size", "16")
 
 
 def test_absolute_paths_serve_everywhere(place: Path) -> None:
     table = pd.read_csv("plain.csv")
     table.assign(path=[str(place / path) for path in table["path"]]).to_csv("absolute.csv", index=False)
     for name in ("plain", "absolute"):
-        run("data", "split", "table", "--root", f"{name}.csv", "--out", f"{name}.tsv")
+        run("data", "split", "image-list", "--root", f"{name}.csv", "--out", f"{name}.tsv")
         run("diagnose", f"{name}.csv", "-o", "page.html", "--csv", f"ranked-{name}.csv")
     assert Path("plain.tsv").read_text() == Path("absolute.tsv").read_text()
     assert list(pd.read_csv("ranked-plain.csv")["id"]) == list(pd.read_csv("ranked-absolute.csv")["id"])
@@ -121,8 +123,8 @@ def test_a_missing_file_is_named_before_any_is_read(place: Path) -> None:
     Path("photos/dog/7.png").unlink()
     for words in (
         ("diagnose", "plain.csv", "-o", "page.html"),
-        ("data", "split", "table", "--root", "plain.csv"),
-        ("train", "--set", "data.source=table", "--root", "plain.csv", *SMALL),
+        ("data", "split", "image-list", "--root", "plain.csv"),
+        ("train", "--set", "data.source=image-list", "--root", "plain.csv", *SMALL),
     ):
         with pytest.raises(UserError, match=r"1 files listed in plain\.csv do not exist: photos/dog/7\.png; sought in"):
             run(*words)
@@ -130,10 +132,10 @@ def test_a_missing_file_is_named_before_any_is_read(place: Path) -> None:
 
 
 def test_a_list_in_the_working_directory_is_split_there(place: Path) -> None:
-    said = run("data", "split", "table", "classic", "--root", "plain.csv", "--target", "in")
-    assert said.startswith("splits/table-classic-in-seed0.tsv: split classic")
+    said = run("data", "split", "image-list", "classic", "--root", "plain.csv", "--target", "in")
+    assert said.startswith("splits/image-list-classic-in-seed0.tsv: split classic")
     with pytest.raises(UserError, match="inside the source folder"):
-        run("data", "split", "table", "--root", "plain.csv", "--out", "photos/cat/1.png")
+        run("data", "split", "image-list", "--root", "plain.csv", "--out", "photos/cat/1.png")
 
 
 def test_what_cannot_be_trained_is_one_sentence_before_it_starts(place: Path) -> None:
@@ -143,5 +145,5 @@ def test_what_cannot_be_trained_is_one_sentence_before_it_starts(place: Path) ->
     with pytest.raises(UserError, match=r"model\.parameters\.image_size must be data\.image_size, 16, .* got 28"):
         run(*own, "--set", "model.parameters.image_size=28")
     with pytest.raises(UserError, match="needs a target: one of in, out; held-out needs none"):
-        run("data", "split", "table", "classic", "--root", "plain.csv")
+        run("data", "split", "image-list", "classic", "--root", "plain.csv")
     assert not Path("runs").exists()

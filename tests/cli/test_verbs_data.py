@@ -49,7 +49,7 @@ def test_list_names_sources_and_settings() -> None:
         "mnist-m",
         "embedded",
         "folder",
-        "table",
+        "image-list",
         "unbalanced+flexible",
         "adversarial",
     ):

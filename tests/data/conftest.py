@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from stablenet.data.image_list import ImageList, make_image_table
+from stablenet.data.image_list import ImageList, make_image_list
 from stablenet.data.sources import AnyImageList, read_source
 
 PACS_COUNTS = {  # dog, elephant, giraffe, guitar, horse, house, person
@@ -92,7 +92,7 @@ def make_table() -> Callable[..., ImageList]:
             for label, cls in enumerate(classes)
             for k in range(counts[domain][label])
         ]
-        return make_image_table(name, Path("nowhere"), classes, domains, records)
+        return make_image_list(name, Path("nowhere"), classes, domains, records)
 
     return make
 

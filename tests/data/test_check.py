@@ -13,7 +13,7 @@ from stablenet.data.image_list import ComposedList, ImageList
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -90,23 +90,23 @@ def first(manifest: Manifest, part: str, number: int = 1) -> pd.Series:
     ],
 )
 def test_every_split_keeps_its_promises(pacs: ImageList, split: str, parameters: dict[str, object]) -> None:
-    manifest = split_table(pacs, split, 3, **parameters)
+    manifest = split_images(pacs, split, 3, **parameters)
     assert failing(manifest, pacs) == set()
 
 
 def test_vlcs_keeps_its_promises(vlcs: ImageList) -> None:
     for target, ratio in zip(vlcs.domains, ("5:1:1", "3:1:1", "3:1:1", "2:1:1"), strict=True):
-        assert failing(split_table(vlcs, "unbalanced", 0, target=target, ratio=ratio), vlcs) == set()
-    assert failing(split_table(vlcs, "flexible", 0), vlcs) == set()
+        assert failing(split_images(vlcs, "unbalanced", 0, target=target, ratio=ratio), vlcs) == set()
+    assert failing(split_images(vlcs, "flexible", 0), vlcs) == set()
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.95, "random"])
 def test_adversarial_keeps_its_promises(digits: ComposedList, ratio: float | str) -> None:
-    assert failing(split_table(digits, "adversarial", 0, ratio=ratio), digits) == set()
+    assert failing(split_images(digits, "adversarial", 0, ratio=ratio), digits) == set()
 
 
 def test_leakage_between_parts_is_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "unbalanced", 0, target="photo")
+    manifest = split_images(pacs, "unbalanced", 0, target="photo")
     leaked = manifest.part("test").head(1).assign(part="train")
     broken = replace(manifest, rows=pd.concat([manifest.rows, leaked]))
     assert {"no image in two parts", "no image twice", "target domain unseen in training"} <= failing(broken)
@@ -117,13 +117,13 @@ def test_leakage_between_parts_is_found(pacs: ImageList) -> None:
 
 
 def test_repeated_rows_are_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "classic", 0, target="photo")
+    manifest = split_images(pacs, "classic", 0, target="photo")
     broken = replace(manifest, rows=pd.concat([manifest.rows, manifest.part("train").head(1)]))
     assert "no image twice" in failing(broken)
 
 
 def test_wrong_validation_shares_are_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "classic", 0, target="photo")
+    manifest = split_images(pacs, "classic", 0, target="photo")
     assert failing(edit(manifest, first(manifest, "train"), part="validation")) == {"validation holds 10 %"}
     rows = manifest.rows.copy()  # as many held out, but all of one class in one domain
     rows.loc[rows["part"] == "validation", "part"] = "train"
@@ -132,22 +132,22 @@ def test_wrong_validation_shares_are_found(pacs: ImageList) -> None:
 
 
 def test_wrong_totals_are_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "unbalanced", 0, target="photo", validation=0.0)
+    manifest = split_images(pacs, "unbalanced", 0, target="photo", validation=0.0)
     fewer = replace(manifest, rows=manifest.rows[~first(manifest, "test")])
     assert failing(fewer) == {"published totals"}
-    flexible = split_table(pacs, "flexible", 0, validation=0.0)
+    flexible = split_images(pacs, "flexible", 0, validation=0.0)
     fewer = replace(flexible, rows=flexible.rows[~first(flexible, "train")])
     assert failing(fewer) == {"published counts"}
 
 
 def test_wrong_proportions_are_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "unbalanced", 0, target="photo", published=False, validation=0.0)
+    manifest = split_images(pacs, "unbalanced", 0, target="photo", published=False, validation=0.0)
     cartoons = (manifest.rows["domain"] == 1) & (manifest.rows["label"] == 0)
     assert "class proportions of the dominant domain" in failing(edit(manifest, cartoons, label=5))
 
 
 def test_a_minor_domain_without_an_image_is_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "unbalanced", 0, target="photo", published=False, validation=0.0)
+    manifest = split_images(pacs, "unbalanced", 0, target="photo", published=False, validation=0.0)
     without = replace(manifest, rows=manifest.rows[manifest.rows["domain"] != manifest.domains.index("cartoon")])
     findings = {finding.name: finding for finding in check_manifest(without)}
     found = findings["class proportions of the dominant domain"]
@@ -156,14 +156,14 @@ def test_a_minor_domain_without_an_image_is_found(pacs: ImageList) -> None:
 
 
 def test_a_flexible_domain_in_both_is_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "flexible", 0, published=False)
+    manifest = split_images(pacs, "flexible", 0, published=False)
     moved = edit(manifest, first(manifest, "test"), part="train")
     assert "no domain of a class in both training and test" in failing(moved)
 
 
 def test_a_class_that_leaves_the_ratio_is_found(make_table: Callable[..., ImageList]) -> None:
     table = make_table("mine", ("a", "b"), {d: (60, 60) for d in "pqrs"})  # noqa: C420
-    manifest = split_table(table, "unbalanced+flexible", 0, validation=0.0)
+    manifest = split_images(table, "unbalanced+flexible", 0, validation=0.0)
     wrong = manifest.parameters | {"dominant": {"a": manifest.parameters["target"]["a"][0], "b": "p"}}
     assert failing(replace(manifest, parameters=wrong)) == {"every class keeps the ratio"}
     fewer = replace(manifest, rows=manifest.rows[~first(manifest, "train")])
@@ -171,7 +171,7 @@ def test_a_class_that_leaves_the_ratio_is_found(make_table: Callable[..., ImageL
 
 
 def test_broken_adversarial_rules_are_found(digits: ComposedList) -> None:
-    manifest = split_table(digits, "adversarial", 0, ratio=0.9, validation=0.0)
+    manifest = split_images(digits, "adversarial", 0, ratio=0.9, validation=0.0)
     dominant = manifest.domains.index(manifest.parameters["dominant"]["3"])
     threes = (manifest.rows["label"] == 3) & (manifest.rows["part"] == "train")
     assert failing(edit(manifest, threes, domain=dominant)) == {"dominant ratio in training: 0.9"}
@@ -183,7 +183,7 @@ def test_broken_adversarial_rules_are_found(digits: ComposedList) -> None:
 
 
 def test_a_source_that_changed_is_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "classic", 0, target="photo")
+    manifest = split_images(pacs, "classic", 0, target="photo")
     fewer = replace(pacs, rows=pacs.rows.drop(index=pacs.rows.index[0]).reset_index(drop=True))
     assert failing(manifest, fewer) == {"the source has these images"}
     relabelled = replace(pacs, rows=pacs.rows.assign(label=(pacs.rows["label"] + 1) % 7))
@@ -193,12 +193,12 @@ def test_a_source_that_changed_is_found(pacs: ImageList) -> None:
 
 
 def test_an_empty_part_is_found(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "classic", 0, target="photo")
+    manifest = split_images(pacs, "classic", 0, target="photo")
     assert "parts filled" in failing(replace(manifest, rows=manifest.rows[manifest.rows["part"] != "test"]))
 
 
 def test_a_setting_of_ones_own_is_held_to_what_every_split_promises(pacs: ImageList) -> None:
-    manifest = replace(split_table(pacs, "classic", 0, target="photo"), split="other", parameters={"mine": 1})
+    manifest = replace(split_images(pacs, "classic", 0, target="photo"), split="other", parameters={"mine": 1})
     findings = {finding.name: finding for finding in check_manifest(manifest, pacs)}
     rules = findings.pop("the split's own rules")
     assert rules.holds is None

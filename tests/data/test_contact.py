@@ -6,10 +6,10 @@ import pytest
 from PIL import Image, ImageColor
 
 from stablenet.data.contact import SOURCE_COLOUR, TARGET_COLOUR, write_contact_sheet
-from stablenet.data.image_list import make_image_table
+from stablenet.data.image_list import make_image_list
 from stablenet.data.manifest import Manifest
-from stablenet.data.sources.digits import embedded_table
-from stablenet.data.splits import split_table
+from stablenet.data.sources.digits import read_embedded
+from stablenet.data.splits import split_images
 from stablenet.errors import UserError
 
 SHADES = {("ink", "cat"): 60, ("ink", "dog"): 100, ("oil", "cat"): 140, ("oil", "dog"): 180}
@@ -26,7 +26,7 @@ def table(tmp_path):
             Image.fromarray(np.full((9, 9, 3), shade, np.uint8)).save(root / name)
             place = {"label": ["cat", "dog"].index(klass), "domain": ["ink", "oil"].index(domain)}
             records.append({"id": name, "path": name, **place})
-    return make_image_table("shades", root, ("cat", "dog"), ("ink", "oil"), records)
+    return make_image_list("shades", root, ("cat", "dog"), ("ink", "oil"), records)
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def test_a_broken_image_does_not_stop_the_sheet(table, manifest, tmp_path):
 
 
 def test_composed_sets_show_each_class_in_training_and_test(tmp_path):
-    table = embedded_table()
-    manifest = split_table(table, "adversarial", train_size=400, test_size=200)
+    table = read_embedded()
+    manifest = split_images(table, "adversarial", train_size=400, test_size=200)
     write_contact_sheet(manifest, table, tmp_path / "sheet.png")
     pixels = np.asarray(Image.open(tmp_path / "sheet.png")).astype(int)
     for colour in (SOURCE_COLOUR, TARGET_COLOUR):
@@ -75,7 +75,7 @@ def test_composed_sets_show_each_class_in_training_and_test(tmp_path):
 
 def test_a_foreign_source_or_an_impossible_place_is_refused(table, manifest, tmp_path):
     with pytest.raises(UserError, match="does not belong to the source embedded"):
-        write_contact_sheet(manifest, embedded_table(), tmp_path / "sheet.png")
+        write_contact_sheet(manifest, read_embedded(), tmp_path / "sheet.png")
     strange = manifest.rows.replace({"id": {"ink-cat-0.png": "gone.png"}})
     other = Manifest("shades", "by hand", {}, 0, table.classes, table.domains, pd.DataFrame(strange))
     with pytest.raises(UserError, match=r"has no image gone\.png"):

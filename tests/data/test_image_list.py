@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stablenet.data.image_list import ComposedList, ImageList, check_member_name, make_image_table
+from stablenet.data.image_list import ComposedList, ImageList, check_member_name, make_image_list
 from stablenet.errors import UserError
 
 
@@ -31,7 +31,7 @@ def test_archive_reads_as_the_folder_does_in_threads_and_forked_processes(
     names = [f"{k:03d}.png" for k in range(150)]
     root = write_files(names)
     archive = zip_folder(root)
-    table = make_image_table("x", archive, ["a"], ["b"], [record(name) for name in names])
+    table = make_image_list("x", archive, ["a"], ["b"], [record(name) for name in names])
     expected = [(root / name).read_bytes() for name in names]
     assert read_all(table, 0) == expected  # the archive is now open in this process
     with ThreadPoolExecutor(4) as pool:
@@ -41,26 +41,26 @@ def test_archive_reads_as_the_folder_does_in_threads_and_forked_processes(
 
 
 def test_rows_are_sorted_by_id() -> None:
-    table = make_image_table("x", Path(), ["a", "b"], ["d"], [record("2", 1), record("10"), record("B"), record("a")])
+    table = make_image_list("x", Path(), ["a", "b"], ["d"], [record("2", 1), record("10"), record("B"), record("a")])
     assert list(table.rows["id"]) == ["10", "2", "B", "a"]
     assert list(table.rows["label"]) == [0, 1, 0, 0]
 
 
 def test_missing_file_is_a_user_error(tmp_path: Path) -> None:
-    table = make_image_table("x", tmp_path, ["a"], ["b"], [record("gone.png")])
+    table = make_image_list("x", tmp_path, ["a"], ["b"], [record("gone.png")])
     with pytest.raises(UserError, match=r"cannot read gone\.png"):
         table.open_bytes("gone.png")
 
 
 def test_bad_rows_are_refused() -> None:
     with pytest.raises(UserError, match="occur more than once, for example 'a'"):
-        make_image_table("x", Path(), ["c"], ["d"], [record("a"), record("a")])
+        make_image_list("x", Path(), ["c"], ["d"], [record("a"), record("a")])
     with pytest.raises(ValueError, match=r"label outside 0..0"):
-        make_image_table("x", Path(), ["c"], ["d"], [record("a", label=1)])
+        make_image_list("x", Path(), ["c"], ["d"], [record("a", label=1)])
     with pytest.raises(ValueError, match=r"domain outside 0..0"):
-        make_image_table("x", Path(), ["c"], ["d"], [record("a", domain=-1)])
+        make_image_list("x", Path(), ["c"], ["d"], [record("a", domain=-1)])
     with pytest.raises(UserError, match="no images found for x"):
-        make_image_table("x", Path(), ["c"], ["d"], [])
+        make_image_list("x", Path(), ["c"], ["d"], [])
     with pytest.raises(ValueError, match=r"lacks the columns \['domain'\]"):
         ImageList("x", Path(), ("c",), ("d",), pd.DataFrame({"id": ["a"], "path": ["a"], "label": [0]}))
 

@@ -17,7 +17,7 @@ from stablenet.data.loader import read_part
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare_part
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.errors import UserError
 
 
@@ -28,7 +28,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def manifest(table):
-    return split_table(table, "correlated", 1, ratio=0.8, side=24)
+    return split_images(table, "correlated", 1, ratio=0.8, side=24)
 
 
 @pytest.fixture(autouse=True)

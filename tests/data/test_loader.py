@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from stablenet.data.augment import Augment, AugmentSettings, Normalization, Resize
-from stablenet.data.image_list import make_image_table
+from stablenet.data.image_list import make_image_list
 from stablenet.data.loader import (
     BatchSettings,
     Loader,
@@ -22,8 +22,8 @@ from stablenet.data.loader import (
 )
 from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare
-from stablenet.data.sources.digits import embedded_table
-from stablenet.data.splits import split_table
+from stablenet.data.sources.digits import read_embedded
+from stablenet.data.splits import split_images
 from stablenet.errors import UserError
 
 DOMAIN = torch.tensor([0] * 50 + [2] * 13 + [5] * 7)
@@ -171,7 +171,7 @@ def store(tmp_path_factory):
         Image.fromarray(np.full((6, 6, 3), k, np.uint8)).save(root / name)
         records.append({"id": name, "path": name, "label": k % 3, "domain": k % 4})
     (root / "07.png").write_bytes(b"broken")
-    table = make_image_table("numbers", root, tuple("abc"), tuple("pqrs"), records)
+    table = make_image_list("numbers", root, tuple("abc"), tuple("pqrs"), records)
     return prepare(table, tmp_path_factory.mktemp("cache") / "store", skip_bad=True).store
 
 
@@ -307,8 +307,8 @@ def test_wrong_options_are_named(store, manifest):
 
 
 def test_a_composed_part_is_blended_row_by_row():
-    table = embedded_table()
-    manifest = split_table(table, "adversarial", seed=3, train_size=60, test_size=20)
+    table = read_embedded()
+    manifest = split_images(table, "adversarial", seed=3, train_size=60, test_size=20)
     digits, backgrounds = table.read_digits(), table.read_backgrounds()
     for part in ("train", "validation", "test"):
         rows, samples = manifest.part(part), render_part(table, manifest, part)
@@ -325,4 +325,4 @@ def test_a_composed_part_is_blended_row_by_row():
 
 def test_a_manifest_of_images_cannot_be_blended(manifest):
     with pytest.raises(UserError, match="has no crops"):
-        render_part(embedded_table(), manifest, "train")
+        render_part(read_embedded(), manifest, "train")

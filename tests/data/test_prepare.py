@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from stablenet.data.image_list import make_image_table
+from stablenet.data.image_list import make_image_list
 from stablenet.data.prepare import prepare
 from stablenet.data.sources import read_source
 from stablenet.data.store import PixelStore
@@ -49,7 +49,7 @@ def _read_table(root):
     else:
         with zipfile.ZipFile(root) as archive:
             paths = archive.namelist()
-    return make_image_table("tree", root, ("cat", "dog"), ("art", "photo"), [record(p) for p in paths])
+    return make_image_list("tree", root, ("cat", "dog"), ("art", "photo"), [record(p) for p in paths])
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_skipping_bad_images_records_them_and_closes_the_gaps(tree, place):
     store = prepare(table, place, skip_bad=True).store
     assert sorted(entry["id"] for entry in store.header.left_out) == sorted(broken)
     good = ~table.rows["id"].isin(broken)
-    kept = make_image_table("tree", tree, table.classes, table.domains, table.rows[good].to_dict("records"))
+    kept = make_image_list("tree", tree, table.classes, table.domains, table.rows[good].to_dict("records"))
     assert store.ids == kept.rows["id"].tolist()
     np.testing.assert_array_equal(store.pixels.numpy(), _expected(kept))
     store.verify()

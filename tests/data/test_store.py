@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from stablenet.data.image_list import make_image_table
+from stablenet.data.image_list import make_image_list
 from stablenet.data.prepare import prepare
 from stablenet.data.store import PixelStore
 from stablenet.errors import UserError
@@ -19,7 +19,7 @@ def store(tmp_path):
     for k in range(6):
         Image.fromarray(rng.integers(0, 256, (4, 5, 3), np.uint8)).save(source / f"{k}.png")
     records = [{"id": f"{k}.png", "path": f"{k}.png", "label": 0, "domain": 0} for k in range(6)]
-    table = make_image_table("six", source, ("a",), ("b",), records)
+    table = make_image_list("six", source, ("a",), ("b",), records)
     return prepare(table, tmp_path / "store").store
 
 

@@ -14,7 +14,7 @@ from torchvision.models import resnet18
 
 from stablenet import UserError
 from stablenet.data.sources.own import open_own
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.diagnose.diagnoses import ImageChoices, ShallowStages, diagnose_images
 from stablenet.diagnose.diagnosis_page import write_page
 from stablenet.diagnose.subject import Division, choose_images, extract_features, open_place, open_source
@@ -136,7 +136,7 @@ def test_of_a_given_split_the_training_part_is_diagnosed(folder, tmp_path):
 def test_of_any_split_the_training_part_is_diagnosed(folder, tmp_path):
     classic = open_place(folder, division=Division(split="classic", parameters={"target": "sand", "validation": 0.0}))
     assert {name.split("/")[0] for name in classic.ids} == {"grass"}
-    split_table(open_own(folder), "held-out", test=0.5, validation=0.0).save(tmp_path / "m.tsv")
+    split_images(open_own(folder), "held-out", test=0.5, validation=0.0).save(tmp_path / "m.tsv")
     half = open_place(folder, division=Division(manifest=tmp_path / "m.tsv"))
     assert len(half) == 60
     assert half.notes == ("the training part of the split held-out: train 60, test 60",)

@@ -155,7 +155,7 @@ def test_names_from_the_data_are_only_text(tmp_path, named):
 def test_words_for_shares():
     assert (say_share(0.004), say_share(0.25), say_share(1.0), say_share(0.998)) == ("0.4 %", "25 %", "100 %", "99.8 %")
     assert say_weight(0.05, 0.25) == "carry 25 % of the weight"
-    assert say_weight(0.05, 0.05) == "weigh as much as they are many"
+    assert say_weight(0.05, 0.05) == "carry the same share of the weight"
     assert say_context(make().context) == (
         "The label follows the context you named: 95 % of the samples lie in their class's main context; "
         "the other 5 % carry 25 % of the weight."

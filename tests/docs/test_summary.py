@@ -34,7 +34,14 @@ def test_figures_with_a_spread_in_the_readme_are_in_the_summary(figures):
 def test_differences_and_intervals_belong_together(figures):
     for figure in figures:
         assert figure.low < figure.difference < figure.high
+        assert figure.last_low < figure.last < figure.last_high
         assert figure.difference == pytest.approx(figure.ours - figure.plain, abs=0.11), figure
+
+
+def test_tables_and_the_page_of_both_rules_agree(figures):
+    for figure in figures:
+        found = summary.find_difference(figure.table, figure.row, figure.column, "source-validation")
+        assert found == pytest.approx([figure.difference, figure.low, figure.high], abs=0.051), figure
 
 
 def pairs(figure):

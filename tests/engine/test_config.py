@@ -4,7 +4,7 @@ import pytest
 
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources import SOURCES, read_source
-from stablenet.data.splits import SPLITS, split_table
+from stablenet.data.splits import SPLITS, split_images
 from stablenet.engine.config import assemble_config, compare, list_recipes, merge, parse_setting, read_config
 from stablenet.engine.identity import Contents, identify
 from stablenet.engine.run import describe_config
@@ -129,7 +129,7 @@ def test_methods_may_differ_in_a_recipe(monkeypatch):
 
 def test_manifest_file_takes_the_place_of_a_split(tmp_path):
     table = read_source("tiny", None)
-    made = split_table(table, "adversarial", 3, validation=0.2)
+    made = split_images(table, "adversarial", 3, validation=0.2)
     made.save(tmp_path / "split.tsv")
     config = tiny_config("erm", f"data.manifest={tmp_path / 'split.tsv'}")
     found = open_data(config, None).manifest

@@ -10,7 +10,7 @@ import torch
 
 from stablenet.bench.collect import read_run
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import read_config
 from stablenet.engine.identity import Contents, identify, read_contents, recall_contents, tell_weights
@@ -41,9 +41,9 @@ def test_a_hash_of_version_0_1_is_found_again():
 
 
 def test_columns_and_the_contents_of_a_list_count_where_they_are_used():
-    config = tiny_config("erm", "data.source=table")
-    assert hash_of(config) != hash_of(tiny_config("erm", "data.source=table", "data.columns.label=species"))
-    one, two = (tiny_config("erm", "data.source=table", f"data.image_list={name}.csv") for name in "ab")
+    config = tiny_config("erm", "data.source=image-list")
+    assert hash_of(config) != hash_of(tiny_config("erm", "data.source=image-list", "data.columns.label=species"))
+    one, two = (tiny_config("erm", "data.source=image-list", f"data.image_list={name}.csv") for name in "ab")
     assert hash_of(one, image_list="x") == hash_of(two, image_list="x")
     assert len({hash_of(config), hash_of(one, image_list="x"), hash_of(one, image_list="y")}) == 3
     described = identify(one, Contents(image_list="x"))
@@ -52,7 +52,7 @@ def test_columns_and_the_contents_of_a_list_count_where_they_are_used():
 
 def test_a_list_is_known_by_its_contents(tmp_path):
     file = tmp_path / "l.csv"
-    config = tiny_config("erm", "data.source=table", f"data.image_list={file}")
+    config = tiny_config("erm", "data.source=image-list", f"data.image_list={file}")
     file.write_text("path,label\n")
     before = read_contents(config, None)
     file.write_text("path,label,domain\n")
@@ -70,7 +70,7 @@ def test_a_series_is_the_same_for_all_seeds():
 @pytest.fixture
 def named(tmp_path):
     """A config that names two files, the split and the weights."""
-    split = split_table(read_source("tiny", None), "adversarial", 3, validation=0.2)
+    split = split_images(read_source("tiny", None), "adversarial", 3, validation=0.2)
     split.save(tmp_path / "split.tsv")
     save_tensors(tmp_path / "weights.safetensors", {"x": torch.zeros(3)}, {})
     files = (f"data.manifest={tmp_path / 'split.tsv'}", f"model.pretrained={tmp_path / 'weights.safetensors'}")

@@ -13,7 +13,7 @@ from PIL import Image
 from stablenet.data.image_list import ImageList
 from stablenet.data.prepare import default_store_path, prepare
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.engine.config import DataConfig
 from stablenet.engine.run_data import RunData
 from stablenet.errors import UserError
@@ -30,7 +30,7 @@ def test_a_run_takes_a_store_its_user_made_with_skip_bad(tmp_path: Path, monkeyp
     (tmp_path / "images" / "p" / "a" / "1.png").write_bytes(b"no image")
     table = read_source("folder", tmp_path / "images")
     assert isinstance(table, ImageList)
-    manifest = split_table(table, "classic", 0, target="t", validation=0.0)
+    manifest = split_images(table, "classic", 0, target="t", validation=0.0)
 
     def open_training() -> int:
         config = DataConfig(source="folder", split="classic", store_size=16)
@@ -63,7 +63,7 @@ def test_images_of_several_sizes_are_stored_as_the_network_needs(
         Image.fromarray(np.full((sizes[k // 2 % len(sizes)], 8, 3), 9 * k, np.uint8)).save(file)
     config = DataConfig(source="folder", **settings)
     table = read_source("folder", tmp_path / "images")
-    data = RunData(config, split_table(table, "", 0, test=0.3, validation=0.0), None, table=table)
+    data = RunData(config, split_images(table, "", 0, test=0.3, validation=0.0), None, table=table)
     assert data.stored_side == side
     pixels = data.open_part("train").pixels.read(torch.zeros(1, dtype=torch.int64))
     assert pixels.shape[1:3] == ((side, side) if side else (8, 8))

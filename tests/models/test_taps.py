@@ -95,5 +95,5 @@ def test_the_border_of_maps_and_of_tokens():
     tokens = torch.cat([torch.full((2, 3, 1), 7.0), maps.flatten(2)], 2).movedim(1, 2)  # a class token first
     assert torch.equal(shape_tap(tokens, "border"), found)
     assert torch.equal(shape_tap(maps.movedim(1, -1), "border", channels_last=True), found)
-    with pytest.raises(UserError, match="35 tokens are no square image"):
+    with pytest.raises(UserError, match="35 tokens do not form a square image"):
         shape_tap(torch.randn(2, 35, 3), "border")

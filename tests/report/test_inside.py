@@ -98,7 +98,7 @@ def test_the_page_stands_alone_and_shows_every_class(runs, name, tmp_path):
     text = (tmp_path / "deep" / "sheet.html").read_text()
     assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', text) == []
     assert text.count("<img ") == 2 * 4 * len(run.classes)
-    assert ("context speaks most against the label" in text) == (name == "offsets")
+    assert ("context contradicts the label most" in text) == (name == "offsets")
     assert "there were no offsets" not in text
     extreme = used.table["offset"].min() if name == "offsets" else used.table["weight"].max()
     assert (f"{extreme:+.2f}".replace("-", "−") if name == "offsets" else f"×{extreme:.2g}") in text

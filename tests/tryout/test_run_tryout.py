@@ -57,7 +57,7 @@ def test_the_command_ends_with_a_page_and_goes_on_where_it_was(images, tmp_path)
     assert report.startswith("stablenet report try-squares/table.toml")
     other = call(*command[:-1], "3")
     assert other.returncode == 2
-    assert "holds a try of other data or with other options" in other.stderr
+    assert "holds a tryout of other data or with other options" in other.stderr
 
 
 def test_what_cannot_work_is_said_first(images, tmp_path):
@@ -100,7 +100,7 @@ def test_each_outcome_has_its_sentence_and_its_advice():
     assert "cannot tell a gain from chance" in write_verdict(result([70, 80, 90], [71, 78, 91]))[1]
     assert "in the worst group" in write_verdict(result([70, 80, 90], [71, 78, 91], [10, 11, 12]))[0]
     assert write_verdict(result([70, 80, 90], [71, 78, 91], [10, 11, 12]))[1].startswith("Use it")
-    assert "trained plainly, to the bit" in write_verdict(result([70, 71], [70, 71]), declined="the border")[0]
+    assert "trained plainly, bit for bit" in write_verdict(result([70, 71], [70, 71]), declined="the border")[0]
     assert "learned nothing in 1 of 2 runs" in write_verdict(result([50, 71], [70, 71]), failed=1)[0]
 
 

@@ -1,11 +1,11 @@
 """The methods, registered by name below: each has a class and a paper of its own.
 
 In reading order: `algorithm` (the interface between a method and the engine), `erm` (the simplest method, with Focal
-loss and Mixup), `strategy` and `stablenet`. The methods it is compared with stand beside each other: `other_weights`
-(HSIC weighting and CNBB), `harder_tasks` (JiGen and RSC), `dg_mmld`, `m_ada`; and those that learn from domain labels,
-`domain_losses` (GroupDRO, IRM, CORAL, and balancing by known contexts), `d_sam`, `episodes` (Epi-FCR and MetaReg),
-`far`. Against spurious correlations without group labels: `two_stage` (JTT, SPARE and EIIL), `biased_model` (uLA, LfF
-and Logit Correction), and `last_layer` (AFR, and DFR, which knows the groups).
+loss and Mixup), `strategy` and `stablenet`. The methods it is compared with: `other_weights` (HSIC weighting and CNBB),
+`harder_tasks` (JiGen and RSC), `dg_mmld`, `m_ada`; and those that learn from domain labels, `domain_losses` (GroupDRO,
+IRM, CORAL, and balancing by known contexts), `d_sam`, `episodes` (Epi-FCR and MetaReg), `far`. Against spurious
+correlations without group labels: `two_stage` (JTT, SPARE and EIIL), `biased_model` (uLA, LfF and Logit Correction),
+and `last_layer` (AFR, and DFR, which uses group labels).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def build_predictor(
 ) -> Network:
     """What a method predicts with, built as for training, before trained weights are loaded.
 
-    adaptation: of the trained network, as `Network.adaptation` told it.
+    adaptation: of the trained network, from its `Network.adaptation`.
     """
     network = build_network(backbone, context.num_classes, parameters=backbone_parameters, adaptation=adaptation)
     predictor = build_algorithm(method, method_parameters, network, context).predictor()

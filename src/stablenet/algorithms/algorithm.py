@@ -29,11 +29,11 @@ MARKS = {
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What one batch gives.
+    """What a method computes for one batch.
 
     per_sample_loss: (b,) with its graph.   weights: (b,) with mean one over the batch or the set, None for ones.
-    diagnostics: scalars on the device under names that stay the same all through an epoch; reading them is the
-        engine's decision. NaN says that there is nothing to tell yet.
+    diagnostics: scalars on the device under names that stay the same throughout an epoch; the engine decides when to
+        read them. NaN means that there is no value yet.
     """
 
     per_sample_loss: Tensor
@@ -79,7 +79,7 @@ class TrainingSet(Protocol):
     """The training samples between epochs, for methods that look at all of them; or the validation samples."""
 
     def batches(self) -> Iterator[Batch]:
-        """Every sample once, without augmentation; of several processes each gets its share."""
+        """Every sample once, without augmentation; each of several processes gets its share."""
 
     def pixels(self) -> Iterator[Batch]:
         """As `batches`, but x holds the pixels as they are stored, (b, H, W, 3) uint8, and index places in the set.
@@ -94,9 +94,9 @@ class TrainingSet(Protocol):
         collect: Callable[[Tensor, Mapping[str, Tensor], Tensor], None],
         reuse: bool = False,
     ) -> None:
-        """Pass every sample through the network as it is, and collect index (b,), features (b, m) by tap, labels (b,).
+        """Pass every sample through the current network, and collect index (b,), features (b, m) by tap, labels (b,).
 
-        reuse: whether other runs may want the same, because the network is as it was built.
+        reuse: whether other runs may need the same features, because the network has not been trained yet.
         """
         network.read_taps(
             taps,
@@ -109,8 +109,9 @@ class TrainingSet(Protocol):
 class Judgement:
     """What a method found in an epoch's source validation; all empty where it found nothing.
 
-    figures: go into the epoch's record as `judged`.   penalty: taken off the accuracy that the epoch is ranked by.
-    note: one plain sentence without a full stop, shown behind the epoch's figures.
+    figures: go into the epoch's record as `judged`.   penalty: subtracted from the accuracy by which the epoch is
+        ranked.
+    note: one plain sentence without a full stop, shown after the epoch's figures.
     """
 
     figures: dict[str, float] = field(default_factory=dict)
@@ -119,23 +120,23 @@ class Judgement:
 
 
 class EpochJudge:
-    """How a method takes part in the ranking of epochs by source validation; each step may be left as it is.
+    """How a method takes part in the ranking of epochs by source validation; overriding any of its steps is optional.
 
-    What has to survive an interruption lies in the method's buffers: a run that goes on makes its judge anew and does
-    not `start` it again.
+    What has to survive an interruption is kept in the method's buffers: a resumed run creates a new judge and does not
+    `start` it again.
     """
 
     def start(self, validation_set: TrainingSet) -> None:
         """Called once, after `Algorithm.start_epoch` of the first epoch; the images are not trained on."""
 
     def weights(self) -> Tensor | None:
-        """How much every row of the validation part counts where epochs are ranked, (n,); None counts all alike."""
+        """How much every row of the validation part counts when epochs are ranked, (n,); None counts all alike."""
         return None
 
     def judge(self, figures: Mapping[str, Any]) -> Judgement:
         """Called by all processes after every epoch with the figures of its source validation.
 
-        The method may change how it goes on.
+        The method may adjust the rest of the training.
         """
         return Judgement()
 
@@ -178,7 +179,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     uses_groups: ClassVar[bool] = False
     # Whether its paper's figures rest on settings or epochs that were chosen by group labels of held-out samples.
     selects_by_groups: ClassVar[bool] = False
-    # Said wherever its figures are shown, where a method is not written from its full description; empty where it is.
+    # Shown next to its figures if the method was not written from its full description; otherwise empty.
     approximation: ClassVar[str] = ""
 
     def __init__(self, network: Network, settings: S, context: Context) -> None:
@@ -209,7 +210,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
 
     @classmethod
     def restate(cls, parameters: Mapping[str, Any], version: str, pretrained: bool) -> dict[str, Any]:
-        """Today's parameters for what a run of an earlier version did (see `version`)."""
+        """Current parameters that reproduce what a run of an earlier version did (see `version`)."""
         return dict(parameters)
 
     @abstractmethod
@@ -229,20 +230,21 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     def start_step(self, step: int, training_set: TrainingSet) -> dict[str, float]:
         """Called before step `step` of the run (from 0); what it returns goes into the records.
 
-        For work that is due at a count of steps, such as new data to train on. A resumed run calls it again for the
-        step it was stopped before, so what has been done already is known from the method's buffers.
+        For work that is due after a number of steps, such as making new data to train on. A resumed run calls it again
+        for the step before which it was stopped, so the method's buffers must show what has been done already.
         """
         return {}
 
     def end_epoch(self, epoch: int) -> Mapping[str, float | str]:
         """Called after the last batch of epoch `epoch` (from 0); what it returns goes into the records.
 
-        Not the next `start_epoch`: what is measured and kept now includes it, and after the last epoch none follows.
+        Use this rather than the next `start_epoch` for what the epoch's validation and models must include; after the
+        last epoch there is no next one.
         """
         return {}
 
     def refit(self, training_set: TrainingSet) -> dict[str, float]:
-        """Called before the predictor is validated: fit what is fitted to the network as it stands, a last layer say.
+        """Called before the predictor is validated: fit what depends on the current network, such as a last layer.
 
         After an epoch what it returns goes into the records. Whatever it changes must not enter the loss of later
         steps, because how often it is called depends on how often the run validates.
@@ -252,12 +254,13 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     def sampling_weights(self) -> Tensor | None:
         """How often every training sample is drawn relative to the others, (num_samples,); None draws each once.
 
-        Asked for when an epoch starts or goes on, so it may change between epochs alone. An epoch keeps its length.
+        Read when an epoch starts or resumes, so it may change only between epochs. The length of an epoch does not
+        change.
         """
         return None
 
     def judge_epochs(self) -> EpochJudge | None:
-        """Who judges epochs beside plain source validation; asked when a run with a validation part starts or goes on.
+        """The judge of epochs besides plain source validation; called when a run with validation starts or resumes.
 
         None ranks them by plain figures.
         """
@@ -275,28 +278,28 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Groups for the optimiser; `rate_scale` multiplies the learning rate of a group.
 
-        Asked for because the optimiser and its schedule are the engine's.
+        The optimiser and its schedule belong to the engine.
         """
         return [{"params": [p for p in self.parameters() if p.requires_grad], "rate_scale": 1.0}]
 
     def trains_predictor(self) -> bool:
-        """Whether the latest step moved the predictor: not yet, where a method first learns something else.
+        """Whether the latest step trained the predictor; a method may first learn something else.
 
-        An average of weights starts there; the weights alone do not show whether they rest or have not been trained.
+        Weight averaging starts here, because the weights alone do not show whether they are untrained or unchanged.
         """
         return True
 
     def predictor(self) -> Network:
         """What is kept after training: images (b, 3, s, s) -> logits (b, classes).
 
-        A method whose predictions are not those of its network gives another one here, built from its settings.
+        A method whose predictions are not those of its network returns another module here, built from its settings.
         """
         return self.network
 
     def validator(self) -> Callable[[Batch], Tensor]:
         """What source validation is measured with, once an epoch: batches to logits (b, classes).
 
-        The predictor's, unless a method tells its own sources apart where a target could not be told.
+        The predictor's, unless a method treats samples of its source domains differently from those of a target.
         """
         predictor = self.predictor()
         return lambda batch: predictor(batch.x)
@@ -308,7 +311,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
     def split_rows(self, domain: Tensor) -> list[Tensor]:
         """The rows of each training domain in a batch with domains (b,); empty for those it lacks.
 
-        Their number is needed on the host: the one wait for the device.
+        Their number is needed on the host, so this waits for the device.
         """
         place = self.place_domains(domain)
         counts = torch.bincount(place, minlength=len(self.context.training_domains)).tolist()
@@ -320,7 +323,7 @@ class Algorithm(nn.Module, ABC, Generic[S]):
         return logits, self.network.name_taps(features)
 
     def run_network_with(self, runner: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
-        """Let the engine put another way to the same results in the place of `Network.forward_taps`."""
+        """Let the engine replace `Network.forward_taps` by a faster equivalent."""
         self._runner = runner
 
     def forward(
@@ -334,8 +337,8 @@ class Algorithm(nn.Module, ABC, Generic[S]):
 class UsedWeights(nn.Module):
     """The weight (num_samples,) that every training sample had when it was last in a batch; one before.
 
-    For methods that weigh batch by batch. Every process knows the samples of all: those that train together share the
-    first one's buffers, and its checkpoint is that of all.
+    For methods that compute weights batch by batch. Every process sees all samples: processes that train together share
+    the first one's buffers, and its checkpoint is the checkpoint of all.
     """
 
     weights: Tensor

@@ -1,7 +1,7 @@
-"""Beside the network a biased model, which shows what to correct: uLA, LfF and Logit Correction.
+"""Methods with a biased model, which shows what to correct: uLA, LfF and Logit Correction.
 
-uLA shifts logits by how often each class goes with the class that a linear proxy predicts. The other two train a biased
-network beside the one that counts: LfF weighs samples by it, Logit Correction shifts logits.
+uLA shifts logits by how often each class co-occurs with the class that a linear proxy predicts. The other two train a
+biased network alongside the final one: LfF weights samples by it, Logit Correction shifts logits.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ULA(Algorithm[ULASettings]):
     table (a moving average) and the predictions with every batch of augmented images.
     """
 
-    title = "logits shifted by how classes go with the class a linear proxy predicts"
+    title = "logits shifted by how classes co-occur with a linear proxy's predictions"
     settings_type = ULASettings
     replayable = True
     several_processes = False  # the table is that of all samples, and a process reads its share
@@ -189,7 +189,7 @@ class LfFSettings:
 
 
 class LfF(Algorithm[LfFSettings]):
-    r"""LfF: two networks at once, one made to trust what is easy, one that learns from what the first finds hard.
+    r"""LfF: two networks at once, one trained to rely on what is easy, one that learns from what the first finds hard.
 
     min_{θ,b} 1/n Σ_i W_i·CE(g_θ(x_i), y_i) + q·p_b(y_i | x_i)^q·CE(g_b(x_i), y_i), W_i = ℓ_b/(ℓ_b + ℓ_θ).
 
@@ -267,7 +267,7 @@ SMALLEST = 1e-4  # added to probabilities before their logarithm (published code
 
 @dataclass(frozen=True, kw_only=True)
 class LCSettings:
-    """strength: η, the power of the table's probabilities; 0 is ERM beside a network of no effect.
+    """strength: η, the power of the table's probabilities; 0 is ERM next to a network without effect.
     amplification: q of the biased network's generalised cross-entropy.
     memory: of the moving average that the table is.
     """
@@ -281,7 +281,7 @@ class LCSettings:
 
 
 class LC(Algorithm[LCSettings]):
-    r"""Logit Correction: logits shifted by how often classes go with what a biased network, trained beside, predicts.
+    r"""Logit Correction: logits shifted by how often classes co-occur with a biased network's predictions.
 
     min_{θ,b} 1/n Σ_i CE(g_θ(x_i) + log(p(ŷ_i, ·)^η + 10⁻⁴), y_i) + q·p_b(y_i | x_i)^q·CE(g_b(x_i), y_i).
 
@@ -295,7 +295,7 @@ class LC(Algorithm[LCSettings]):
     run's optimiser. The table starts uniform.
     """
 
-    title = "logits shifted by how classes go with what a biased network predicts"
+    title = "logits shifted by how classes co-occur with a biased network's predictions"
     settings_type = LCSettings
     selects_by_groups = True
     one_plain_pass = False  # a second network learns beside it

@@ -174,10 +174,10 @@ class DSAM(Algorithm[DSAMSettings]):
     a_1 = b_1, a_k = ReLU(conv_1×1(dropout(a_{k−1} ⊕ b_k))), with a_{k−1} shrunk by a strided 1×1 convolution and ReLU
     where b_k is smaller, then a mean over positions, dropout and a linear classifier. A sample trains the backbone and
     the module of its own domain. A sample of a target gets the mean of all modules' logits; in source validation a
-    sample's own module is left out, so that it is met as a target would be.
+    sample's own module is left out, so that it is treated like a target sample.
 
     Departures: the loss is the mean over the batch, which with balanced domains is the mean over domains. A validation
-    sample from a domain without training samples gets all modules, as a target does.
+    sample from a domain without training samples gets all modules, like a target sample.
     """
 
     title = "a module per source domain over the blocks of a ResNet"

@@ -115,10 +115,10 @@ class DGMMLDSettings:
 class DGMMLD(Algorithm[DGMMLDSettings]):
     r"""min_{f,g,D} CE(g(f(x)), y) + CE_d(D(R_β(f(x))), d̂) + β·H(g(f(x))), d̂ a cluster of x.
 
-    Domain generalization using a mixture of multiple latent domains (Matsuura and Harada, 2020). Before every epoch
-    the clusters d̂ are found anew: channel means and standard deviations of the first two stages, in evaluation mode,
-    their 256 principal components, k-means, and a matching that keeps names from one epoch to the next. D tells
-    them apart by features whose gradient is reversed (R_β: times −β); CE_d weighs domains by the inverse of their
+    Domain generalization using a mixture of multiple latent domains (Matsuura and Harada, 2020). Before every epoch the
+    clusters d̂ are recomputed: channel means and standard deviations of the first two stages, in evaluation mode, their
+    256 principal components, k-means, and a matching that keeps labels from one epoch to the next. D classifies them
+    from features whose gradient is reversed (R_β: times −β); CE_d weighs domains by the inverse of their
     size; H is the entropy of the predicted classes. β = 2/(1 + e^(−10t)) − 1 with t = epoch/epochs, so the first
     epoch trains f and g on cross-entropy alone.
 
@@ -220,7 +220,7 @@ def class_entropy(logits: Tensor) -> Tensor:
 
 
 def describe(labels: Any, before: Any, y: Tensor, domain: Tensor, number: int) -> dict[str, float]:
-    """The clusters in numbers: how many samples moved, the smallest share, what they have to do with class and domain.
+    """Statistics of the clusters: how many samples moved, the smallest share, and how they relate to class and domain.
 
     The data's own domain labels are looked at here alone, for the record.
     """

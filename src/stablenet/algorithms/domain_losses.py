@@ -199,7 +199,7 @@ class CORAL(Algorithm[CORALSettings]):
 
     Departures: as in DomainBed, source domains are aligned with each other instead of a source with a target, the means
     as well, and the distance is not divided by four. A domain with a single sample in the batch has no covariance and
-    stays out.
+    is left out.
     """
 
     title = "means and covariances of features alike in all domains"
@@ -261,7 +261,7 @@ class KnownContextsSettings:
 
 
 class KnownContexts(Algorithm[KnownContextsSettings]):
-    r"""min 1/n Σ w_i·CE_i with weights that are a function of class c and context k of sample i, or samples drawn by w.
+    r"""min 1/n Σ w_i·CE_i with weights that depend on class c and context k of sample i, or samples drawn by w.
 
     With n_ck samples of class c in context k, K_c contexts of class c and K pairs that occur,
 

@@ -1,7 +1,7 @@
-"""Training in which one domain plays the unseen one: Epi-FCR and MetaReg.
+"""Training in which one domain plays the part of the unseen one: Epi-FCR and MetaReg.
 
-In Epi-FCR features and classifier work with partners that never saw the sample's domain. MetaReg learns a penalty on
-the classifier's weights, so that a step on one domain helps on another.
+In Epi-FCR features and classifier are trained to work with partners that never saw the sample's domain. MetaReg learns
+a penalty on the classifier's weights, so that a step on one domain helps on another.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ class MetaReg(Algorithm[MetaRegSettings]):
 
         β_{i+1} = β_i − α·∇_β [CE_a(β_i) + R_φ(β_i)], i < l,     φ ← max(0, φ − η·∇_φ CE_b(β_l)).
 
-    Further epochs: a fresh pooled model, the predictor, is trained on CE + strength·R_φ(θ) with φ as it is. Until then
-    the predictor is as it was at the start, which is what the records of the first epochs validate.
+    Further epochs: a fresh pooled model, the predictor, is trained on CE + strength·R_φ(θ) with φ fixed. Until then the
+    predictor is untrained, and that is what the records of the first epochs validate.
 
     Departures, and choices where its rates, l and numbers of steps are not known to us: one step on all domains of a
     batch in place of one step each; ψ(x) is that of before the step, and all l steps see the same samples; φ starts at

@@ -1,7 +1,7 @@
-"""Empirical risk minimisation, and two of its losses changed a little.
+"""Empirical risk minimisation, and two small changes of its loss.
 
-ERM is plain cross-entropy, every sample alike. Focal loss counts samples less that are classified well already. Mixup
-trains on straight lines between samples, in images and labels alike.
+ERM is plain cross-entropy, every sample alike. Focal loss counts well-classified samples less. Mixup trains on convex
+combinations of samples, in images and labels alike.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Focal(Algorithm[FocalSettings]):
     by the number of samples, not of objects.
     """
 
-    title = "samples that are classified well already count less"
+    title = "well-classified samples count less"
     settings_type = FocalSettings
     replayable = True
 

@@ -1,7 +1,7 @@
 """Harder tasks for one network, without domain labels: JiGen and RSC.
 
-In JiGen the network also learns in which order the tiles of a picture were put. In RSC it has to do without the
-features it relies on most.
+In JiGen the network also learns how the tiles of an image were permuted. In RSC it has to manage without the features
+it relies on most.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def grey_tiles(images: Tensor, grey: Tensor, grid: int) -> Tensor:
 class JiGenSettings:
     """Defaults: the method's published code.
 
-    weight: of the jigsaw's loss beside the classes'.   permutations: orders to tell apart, beside the right one.
+    weight: of the jigsaw's loss beside the classes'.   permutations: orders to distinguish, besides the original one.
     grid: tiles per side.   ordered: share of pictures left in order; the others get any of the orders, the right
     one included.   grey: probability that a tile loses its colours.
     """

@@ -71,7 +71,7 @@ class LastLayer(Algorithm[S]):
         return {"weight": self.kept}
 
     def _read(self, training_set: TrainingSet) -> HeldOut:
-        """The held-out samples as the network sees them now, in the order of their indices."""
+        """The held-out samples' features under the current network, in the order of their indices."""
         rows: list[tuple[Tensor, ...]] = []
         self.network.read_taps(
             (LAST,),

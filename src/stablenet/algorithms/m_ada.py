@@ -130,7 +130,8 @@ class MADASettings:
     """domains: augmented ones; 0 is plain cross-entropy.   interval: of the steps that a new domain comes before, the
     first before step `interval`, counted from 1.
     ascent_steps, ascent_rate: on pixels; the rate as published, for a mean over a batch of 32 images of 32 × 32 pixels.
-    relaxation: how much the autoencoder's reconstructions shall differ.   constraint: how much the features shall not.
+    relaxation: how strongly the autoencoder's reconstructions are driven apart.   constraint: how strongly the features
+        are held together.
     inner_rate: of the inner step.
     autoencoder_epochs: for each augmented domain.   copy_size: side of the copy that the autoencoder sees.
     largest_domain: images of an augmented domain at most; None takes all, as published.
@@ -325,7 +326,7 @@ class MADA(Algorithm[MADASettings]):
         return StepOutput((per_sample + augmented) / 2, None, diagnostics)
 
     def step(self, batch: Batch, stepper: Stepper) -> StepOutput:
-        """One plain update; the count of them says what is drawn from the pool."""
+        """One plain update; the number of updates so far determines what is drawn from the pool."""
         output = super().step(batch, stepper)
         self.steps += 1
         return output

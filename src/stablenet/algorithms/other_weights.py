@@ -182,16 +182,17 @@ class CNBB(Algorithm[CNBBSettings]):
     For each batch the weights start at 1/n and take a few gradient steps, renormalised after each. The second term of
     the loss drives features towards ±1, so that the treatments are clear-cut.
 
-    Departures: a network that ends in a ReLU has tanh in its place, any other has tanh behind it. A feature with all
-    samples on one side is no treatment and stays out. No weight falls below a millionth of the mean. In the engine
+    Departures: in a network that ends in a ReLU, tanh replaces it; in any other, tanh follows the last layer. A feature
+    with all samples on one side is not a treatment and is left out. No weight falls below a millionth of the mean. In
+    the engine
     the weights sum to n.
 
-    On ResNets it fails, as the StableNet paper reports, in one of two ways, and the diagnostics tell which. The balance
+    On ResNets it fails, as the StableNet paper reports, in one of two ways, and the diagnostics show which. The balance
     rises: on an ImageNet ResNet-50 and PACS (batches of 16, two steps) from 2.0e5 to 3.4e5, with an effective sample of
     18 %. The published rate is too long a step for hundreds of treatments: on an untrained ResNet-18 at 32 pixels the
     balance rises with it and falls at a hundredth. Or there is nothing to balance: pooled features are means of what a
     ReLU gave, never negative, and in an untrained ResNet-18 none of them is zero from 128 pixels on, so that no feature
-    has two sides (`compared` tells which share has) and weights stay equal. It is not refused there.
+    has two sides (`compared` is the share that has) and weights stay equal. Such networks are not refused.
     """
 
     title = "balances all features against each one as a treatment; made for AlexNet, fails on ResNets"

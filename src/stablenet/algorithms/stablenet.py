@@ -54,7 +54,7 @@ class WholeSetSettings(StableNetSettings):
     collect: features of a pass before the epoch, without augmentation and dropout, or those of the epoch's own batches,
         which cost nothing and serve the epoch after: the first epoch then trains without weights and offsets.
     every: epochs between two solves; 0 solves once, before training (with collect="epoch" after the first epoch): the
-        shallow layers of an untrained or pretrained network show the context and know nothing of the label yet.
+        shallow layers of an untrained or pretrained network show the context and do not encode the label yet.
     strength: how far the weights go, 1 + strength·(w − 1); None takes 1, for `recommended` what `recommend` chooses.
     ramp: the share of the epochs over which the weights grow from ones to that.
     offset: how much of what shallow features predict of the label is added to the logits in training (`solve_offsets`);
@@ -91,18 +91,18 @@ class WholeSetSettings(StableNetSettings):
         super().__post_init__()
         require(names_place(self.features), "features", PLACES, self.features)
         used = not (self.components and self.offset == 0)
-        require(used, "components", "left out with offset=0, because they are those of offsets", self.components)
+        require(used, "components", "left out with offset=0, because they concern only offsets", self.components)
 
     def choose_weighting(self, chosen: Mapping[str, Any]) -> WeightingSettings:
         return dataset_settings(self.preset, {**chosen, **self.overrides})
 
     @property
     def decides(self) -> bool:
-        """Whether the training data are asked first."""
+        """Whether a decision from the training data comes first."""
         return (self.act or ("auto" if self.preset == recommended.NAME else "always")) != "always"
 
     def plan(self, pretrained: bool) -> WholeSetPlan:
-        """What the training does with the whole set: the preset's choices where nothing was said."""
+        """What training does with the whole set: the preset's choices where nothing was given."""
         if self.preset == recommended.NAME:
             return recommended.recommend(
                 pretrained=pretrained,
@@ -194,7 +194,7 @@ class WholeTrainingSet(Strategy):
         return {**self.whole_set.solve()} if due and not self.whole_set.lost else {}
 
     def _decide(self, training_set: TrainingSet) -> Mapping[str, float | str]:
-        """One look at the pixels of all images, without the network."""
+        """The decision whether to act, from the pixels of all images and without the network."""
         sums = EvidenceSums(self._num_classes, self._num_contexts, shared=True)
         for batch in training_set.pixels():
             sums.add(batch.y, batch.index, describe_pixels(batch.x), batch.domain)
@@ -313,7 +313,7 @@ class ContextJudge(EpochJudge):
         use = context_use(plain, weighted, figures["weighted_count"])
         if not is_clear(use):
             return Judgement()
-        found, note = {"context_use": use}, f"the network answers {'with' if use > 0 else 'against'} the context"
+        found, note = {"context_use": use}, f"the network predicts {'with' if use > 0 else 'against'} the context"
         offsets = self._whole_set.offsets
         if use < 0 and offsets is not None and offsets.act:
             found["offsets_left"] = left = offsets.weaken(recommended.WEAKEN)

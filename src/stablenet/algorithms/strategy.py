@@ -63,7 +63,7 @@ class StableNetSettings:
 
 
 class Strategy(nn.Module, ABC):
-    """How the weights of a batch come about."""
+    """How the weights of a batch are obtained."""
 
     replayable: bool = False  # as `Algorithm.replayable`
 

@@ -1,4 +1,4 @@
-"""A first network shows what is learned first: what JTT, SPARE and EIIL share, and the three methods."""
+"""Methods in two stages, of which the first shows what is learned first: JTT, SPARE and EIIL, and what they share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a network says of all training samples.   index, y: (n,).   logits: (n, classes) float32."""
+    """A network's outputs for all training samples.   index, y: (n,).   logits: (n, classes) float32."""
 
     index: Tensor
     y: Tensor
@@ -42,11 +42,11 @@ class Outputs:
 
 
 class TwoStage(Algorithm[S]):
-    """The first epochs train a copy of the network by cross-entropy; then `look` sees what it says of all training
-    samples, and the network itself, as it was at the start, is trained in the epochs that are left.
+    """The first epochs train a copy of the network by cross-entropy; then `look` is given its outputs for all training
+    samples, and the network itself is trained from its initial state in the remaining epochs.
 
     Both share the run's epochs, optimiser and schedule. Until the second stage the predictor is untrained, and that is
-    what the records validate. A run of one epoch has none to spare: nothing is looked at.
+    what the records validate. A run of one epoch has none to spare, and `look` is not called.
     """
 
     one_plain_pass = False  # the first epochs train another network
@@ -62,7 +62,7 @@ class TwoStage(Algorithm[S]):
 
     @abstractmethod
     def look(self, outputs: Outputs) -> dict[str, float]:
-        """Called between the stages, on what the first network says; what it returns goes into the records."""
+        """Called between the stages with the first network's outputs; what it returns goes into the records."""
 
     @abstractmethod
     def second_loss(self, batch: Batch) -> StepOutput:
@@ -181,7 +181,7 @@ class SPARESettings:
 
 
 class SPARE(TwoDraws[SPARESettings]):
-    r"""SPARE: clusters within classes of what a network says early in training, drawn evenly.
+    r"""SPARE: a network's outputs early in training are clustered within classes, and the clusters drawn evenly.
 
     min_θ Σ_i w_i·CE_i(θ) by sampling, w_i ∝ 1/|V_i|^λ, V_i the cluster of sample i within its class.
 

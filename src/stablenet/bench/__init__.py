@@ -1,4 +1,4 @@
-"""The paper's tables, and your own, as one command: which runs, where, how long, and what came out.
+"""The paper's tables, and your own, as one command: which runs, where, how long, and the results.
 
 In reading order: `paper_tables` (tables as data), `cells` (from a cell to its runs), `plan` (which runs are missing,
 and their time), `executors` (where runs are carried out), `worker` (one run in a process of its own), `collect` (from

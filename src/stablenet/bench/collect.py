@@ -30,8 +30,9 @@ NOT_EVALUATED = "not evaluated"  # fully trained, but not evaluated on the targe
 class FoundRun:
     """figures: target metrics under the given rule, None before the evaluation.   epoch: of the chosen model.
     validation: source metrics of the epoch that is best by them, None without a held-out part.
-    series: of the config that does today what this run did.   preset: version of the method's defaults it was begun
-    with, "" if there is one only.   namesake: series of today's run of the same config.   decided: before training.
+    series: of the current config that does what this run did.   preset: version of the method's defaults it was begun
+    with, "" if there is only one.   namesake: series of today's run of the same config.   decided: the decision before
+    training.
     done: epochs trained so far.   version, device: of the last session; "" if unknown.
     """
 
@@ -58,7 +59,7 @@ class FoundRun:
 
 @dataclass(frozen=True)
 class Scan:
-    """Runs by series and seed. Of duplicates, trained under two names, the one further along is used."""
+    """Runs by series and seed. Of duplicates, trained under two names, the more advanced one is used."""
 
     runs: tuple[FoundRun, ...] = ()
     problems: tuple[LeftOut, ...] = ()

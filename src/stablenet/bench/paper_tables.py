@@ -28,7 +28,8 @@ A table is one TOML file; the paper's are in `stablenet/bench/paper`, users' own
     paper = ["**80.2**", "_79.9_", "-", ""]  # by column: best, second best, a dash, no number in the paper
     quoted = ["PACS"]            # groups whose numbers the paper quotes from elsewhere
 
-A table may also be made of the paper's, with their rows and printed numbers, other recipes and further settings:
+A table may also be composed of the paper's tables, with their rows and printed numbers, other recipes and further
+settings:
 
     [[part]]
     table = "ablation-fourier"
@@ -102,7 +103,7 @@ class TableColumn:
 
     @property
     def figure(self) -> str:
-        """What the column shows: "mean" of other columns, "domain", or its metric."""
+        """What the column shows: the "mean" of other columns, a "domain", or its metric."""
         return "mean" if self.mean_of else "domain" if self.domain else self.metric
 
 

@@ -1,8 +1,8 @@
 """A worker's side of a run: train or resume it, evaluate it, and record its speed.
 
-`python -m stablenet.bench.worker` is the process of `LocalExecutor`: it takes orders, and reports every finished epoch
-and the outcome. It ends when its input closes; a run in progress stops at a checkpoint. The recorded speeds, one line
-per finished run, are used to estimate the time of further runs.
+`python -m stablenet.bench.worker` is the process of `LocalExecutor`: it receives orders, and reports every finished
+epoch and the outcome. It ends when its input closes; a run in progress stops at a checkpoint. The recorded speeds, one
+line per finished run, are used to estimate the time of further runs.
 """
 
 from __future__ import annotations

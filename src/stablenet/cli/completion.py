@@ -1,6 +1,6 @@
-"""Names that a shell completes: read from the package's files, without importing torch.
+"""Names that a shell completes, read from the package's files without importing torch.
 
-What is none of these names is left to the shell, which completes files.
+Everything else is left to the shell, which completes file names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where everything that has a form is printed: names are shown as they are, never read as markup.
+"""Prints everything that is formatted: names are shown literally, never interpreted as markup.
 
-Colours and styles are set by `rich.text.Text` and by `style=`; a test holds that no other module opens a console.
+Colours and styles are set by `rich.text.Text` and by `style=`; a test checks that no other module opens a console.
 """
 
 from __future__ import annotations

@@ -91,7 +91,9 @@ def prepare(
     source: Annotated[
         str,
         typer.Argument(
-            help="Name of the data source; `stablenet data list` shows them.", autocompletion=complete_source
+            metavar="SOURCE",
+            help="Name of the data source; `stablenet data list` shows them.",
+            autocompletion=complete_source,
         ),
     ],
     root: Annotated[

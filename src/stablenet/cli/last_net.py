@@ -1,6 +1,6 @@
-"""The last net: what no verb expected ends in one sentence, and in a report file for the developers.
+"""The last safety net: an error that no verb expected ends in one sentence, and in a report file for the developers.
 
-The file holds the command, the versions, the traceback and, of a training, its config; no data.
+The file holds the command, the versions, the traceback and the config of a run; no data.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ _PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "pillow", "sc
 def explain(error: Exception) -> tuple[str, int]:
     """A sentence about an unexpected error, and the exit status.
 
-    What the system refuses is no mistake of StableNet: then the sentence says what to do, and there is no report.
+    If the operating system refuses something, StableNet is not at fault: the sentence says what to do, and there is no
+    report.
     """
     if isinstance(error, OSError):
         return str(explain_os_error(error)), MISTAKE
     if _is_out_of_memory(error):
         return (
-            "out of memory: use fewer or smaller data, a smaller batch or model, or a machine with more memory",
+            "out of memory: use less data, a smaller batch or model, or a machine with more memory",
             MISTAKE,
         )
     what = " ".join(f"{type(error).__name__}: {error}".split())
@@ -44,7 +45,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, which libraries say in their own ways."""
+    """Whether memory ran out, which each library reports in its own way."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY)
 
 

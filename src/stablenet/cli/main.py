@@ -1,6 +1,6 @@
-"""The command `stablenet`: runs a verb, and turns every way in which it may fail into one sentence.
+"""The command `stablenet`: runs a verb, and turns every failure into one sentence.
 
-Light, so that Ctrl-C is answered from the first moment: the verbs are imported where they are run.
+It imports little, so that Ctrl-C works from the first moment: the verbs are imported when they are run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stablenet.errors import INTERRUPTED, MISTAKE, UserError
 
 
 def run() -> None:
-    """Entry point. Exit status 2 for a user's mistake, 130 for an interrupt, 70 for a mistake of StableNet."""
+    """Entry point. Exit status 2 for a user's mistake, 130 for an interrupt, 70 for an error in StableNet."""
     try:
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the work is done: nothing left to interrupt
         _print_all_names()

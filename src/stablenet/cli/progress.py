@@ -1,4 +1,4 @@
-"""What `stablenet train` prints: progress bars, and what `--dry-run` knows of a run."""
+"""What `stablenet train` prints: progress bars, and what `--dry-run` shows of a run."""
 
 from __future__ import annotations
 

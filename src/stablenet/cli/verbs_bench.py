@@ -1,4 +1,4 @@
-"""`stablenet bench`: the paper's tables, and own ones, as runs. `stablenet paper`: everything the paper shows."""
+"""`stablenet bench`: the paper's tables, and your own, as runs. `stablenet paper`: everything the paper shows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ Retries = Annotated[int, typer.Option(min=0, help="How often a run is resumed af
 @app.command("list")
 def list_tables(
     table: Annotated[
-        str | None, typer.Argument(help="Show the paper's numbers for this table.", autocompletion=complete_table)
+        str | None,
+        typer.Argument(metavar="TABLE", help="Show the paper's numbers for this table.", autocompletion=complete_table),
     ] = None,
 ) -> None:
     """List the tables, or show the paper's numbers for one."""
@@ -137,7 +138,7 @@ def run(
 @app.command()
 def status(
     table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="A table; by default all.", autocompletion=complete_table)
+        str | None, typer.Argument(metavar="TABLE", help="A table; by default all.", autocompletion=complete_table)
     ] = None,
     methods: Methods = None,
     columns: Columns = None,

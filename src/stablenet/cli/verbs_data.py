@@ -98,13 +98,14 @@ app = typer.Typer(help="Download, split, check and show data sets.", no_args_is_
 app.command()(prepare)
 app.command("clear-cache")(clear_cache)
 
-ManifestFile = Annotated[Path, typer.Argument(help="A manifest made by `stablenet data split`.")]
+ManifestFile = Annotated[Path, typer.Argument(metavar="MANIFEST", help="A manifest made by `stablenet data split`.")]
 
 
 @app.command("list")
 def list_sources(
     name: Annotated[
-        str | None, typer.Argument(help="Show the details of this source.", autocompletion=complete_source)
+        str | None,
+        typer.Argument(metavar="SOURCE", help="Show the details of this source.", autocompletion=complete_source),
     ] = None,
     check: Annotated[
         Path | None,
@@ -149,7 +150,10 @@ def _check_layout(name: str | None, root: Path) -> None:
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A source from `stablenet data list`.", autocompletion=complete_source),
+    ],
     to: Annotated[Path, typer.Option(envvar="STABLENET_DATA", help="Folder to download into.")] = Path("data"),
 ) -> None:
     """Download a source's public files; an interrupted download is resumed."""
@@ -175,10 +179,14 @@ def download(
 
 @app.command()
 def split(
-    source: Annotated[str, typer.Argument(help="A source from `stablenet data list`.", autocompletion=complete_source)],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A source from `stablenet data list`.", autocompletion=complete_source),
+    ],
     split: Annotated[
         str,
         typer.Argument(
+            metavar="SPLIT",
             help="A split from `stablenet data list`; by default the one that fits the source.",
             autocompletion=complete_split,
         ),
@@ -238,9 +246,9 @@ def split(
 
 
 def _split(table: AnyImageList, split: str, out: Path | None, seed: int, given: dict[str, Any]) -> None:
-    from stablenet.data.splits import split_table
+    from stablenet.data.splits import split_images
 
-    manifest = split_table(table, split, seed, **given)
+    manifest = split_images(table, split, seed, **given)
     path = out or Path("splits") / _name(manifest)
     _refuse_source_folder(path, table)
     _warn_of_duplicates(table)
@@ -252,7 +260,9 @@ def _split(table: AnyImageList, split: str, out: Path | None, seed: int, given: 
 
 @app.command()
 def check(
-    path: Annotated[Path, typer.Argument(help="A manifest made by `data split`, or a store made by `data prepare`.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A manifest made by `data split`, or a store made by `data prepare`.")
+    ],
     root: Root = None,
     column: ColumnNames = None,
     image_list: ListFile = None,

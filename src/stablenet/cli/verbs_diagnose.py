@@ -45,13 +45,14 @@ Categorical = Annotated[
     list[str] | None, typer.Option(help="Tables: a column of numbers that are categories; repeatable.")
 ]
 Missing = Annotated[str, typer.Option(help="Tables: missing values: mark (as a column), drop (the rows) or error.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed for drawing Fourier functions, and the images to look at.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random draws.")]
 
 
 def diagnose(
     data: Annotated[
         str,
         typer.Argument(
+            metavar="DATA",
             help="A folder or zip of images (class/image or domain/class/image, also below train/, test/), a CSV file, "
             "a named source, or a run.",
             autocompletion=complete_data,
@@ -174,7 +175,7 @@ def _spell(question: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _is_plain_table(data: str) -> bool:
-    """Whether this is a CSV file whose columns are the features, and not a list of images."""
+    """Whether this is a CSV file whose columns are features, not a list of images."""
     from stablenet.data.sources.own import has_paths
 
     path = Path(data)
@@ -275,7 +276,7 @@ def _root() -> None:
 
 @app.command()
 def fit(
-    data: Annotated[Path, typer.Argument(help="A CSV table with a header row.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV table with a header row.")],
     target: Annotated[str, typer.Option(help="The column to predict.")],
     environment: Environment = None,
     task: Task = "auto",

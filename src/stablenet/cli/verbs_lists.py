@@ -1,4 +1,4 @@
-"""`stablenet list`, `stablenet runs` and `stablenet weights`: what there is, what was trained, what entered a loss."""
+"""`stablenet list`, `stablenet runs` and `stablenet weights`: what is available, what was trained, what it weighed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ OLD_KINDS = {"settings": "splits"}  # of version 0.1
 
 
 def list_parts(
-    kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join(KINDS)}; by default all.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; by default all.")
+    ] = None,
     match: Annotated[str, typer.Option(help="Only names that match this pattern, with * and ?.")] = "*",
     timm: Annotated[bool, typer.Option("--timm", help="Also list timm's backbones.")] = False,
 ) -> None:
@@ -101,7 +103,7 @@ _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "interrupte
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Folder of run folders.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of run folders.")] = Path("runs"),
 ) -> None:
     """List runs with their state, epochs and best source validation accuracy."""
     from stablenet.cli.console import Console

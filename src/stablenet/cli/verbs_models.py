@@ -1,4 +1,4 @@
-"""`stablenet evaluate`, `stablenet predict`, `stablenet export`: what one does with a trained model."""
+"""`stablenet evaluate`, `stablenet predict`, `stablenet export`: using a trained model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def evaluate(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders.", show_default=False, autocompletion=complete_run),
+        typer.Argument(metavar="RUN", help="Run folders.", show_default=False, autocompletion=complete_run),
     ],
     rule: Annotated[
         str,
@@ -72,7 +72,7 @@ def evaluate(
 
 
 def list_failures(evaluations: list[Evaluation]) -> Iterator[str]:
-    """Where a network has not learned, or a group is lost, a sentence each."""
+    """One sentence for each network that has not learned, or that fails on a whole group."""
     from stablenet.evaluation.evaluate import find_failures
 
     for evaluation in evaluations:
@@ -148,12 +148,15 @@ def list_groups(groups: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
 
 def predict(
     model: Annotated[
-        Path, typer.Argument(help="A run folder, or one that `stablenet export` wrote.", autocompletion=complete_run)
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A run folder, or one that `stablenet export` wrote.", autocompletion=complete_run
+        ),
     ],
     images: Annotated[
         list[Path],
         typer.Argument(
-            metavar="IMAGES...", help="Image files, folders, or tables with a column 'path'.", show_default=False
+            metavar="IMAGES", help="Image files, folders, or image lists (CSV, Parquet).", show_default=False
         ),
     ],
     output: Annotated[
@@ -221,7 +224,7 @@ def _leave_out_broken(model: PackagedModel, gathered: pd.DataFrame) -> pd.DataFr
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.", autocompletion=complete_run)],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=complete_run)],
     form: Annotated[
         list[str] | None,
         typer.Option(

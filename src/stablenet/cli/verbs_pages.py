@@ -21,7 +21,7 @@ def report(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TABLE]...",
+            metavar="TABLE",
             help="Tables by name, or your own .toml files; by default all that have runs.",
             show_default=False,
             autocompletion=complete_table,
@@ -94,9 +94,11 @@ def _watch(settings: ReportSettings, port: int, every: float) -> None:
 def saliency(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders.", show_default=False, autocompletion=complete_run),
+        typer.Argument(metavar="RUN", help="Run folders.", show_default=False, autocompletion=complete_run),
     ],
-    images: Annotated[list[Path] | None, typer.Option(help="Your own image file, folder or table; repeatable.")] = None,
+    images: Annotated[
+        list[Path] | None, typer.Option(help="Your own image file, folder or image list; repeatable.")
+    ] = None,
     masks: Annotated[
         Path | None, typer.Option(help="Folder with a mask for each of your images: same name, PNG, object not black.")
     ] = None,

@@ -1,4 +1,4 @@
-"""`stablenet train`: one config to its end, or on from where it stopped. Also `config show`, `demo` and `try`."""
+"""`stablenet train`: trains one config, or resumes it. Also `config show`, `demo` and `try`."""
 
 from __future__ import annotations
 
@@ -229,7 +229,10 @@ def show_config(
 
 def try_images(
     place: Annotated[
-        Path, typer.Argument(help="Images: class/image or domain/class/image, a zip archive, or a list (CSV, Parquet).")
+        Path,
+        typer.Argument(
+            metavar="IMAGES", help="Images: class/image or domain/class/image, a zip archive, or a list (CSV, Parquet)."
+        ),
     ],
     part: Annotated[
         str, typer.Option("--part", "--split", help="List: the column with the given split, train, validation, test.")

@@ -1,4 +1,4 @@
-"""The default place of what is made once and read by many runs: prepared stores and kept features.
+"""The cache of what is made once and read by many runs: prepared stores and kept features.
 
 Everything in it can be made again. A folder is built under a lock and renamed into place, and is cleared the same way.
 """
@@ -30,7 +30,7 @@ def cache_folder() -> Path:
 
 
 def name_cache(path: Path) -> None:
-    """Say where the cache is, when `path` is the first that is written there."""
+    """Print where the cache is, if `path` is the first entry written to it."""
     folder = cache_folder()
     if path.parent == folder and not any(folder.glob("[!.]*")):
         logging.getLogger("stablenet").warning(

@@ -106,7 +106,7 @@ class Box:
 
 
 def place_box(size: tuple[int, int], placement: Placement, side: int) -> Box:
-    """Where a cut-out of this size (height, width) stands in an image of `side` pixels; it keeps its proportions.
+    """Where a cut-out of this size (height, width) is placed in an image of `side` pixels; it keeps its proportions.
 
     Its height is scale/1000 of the side; one that would be wider than the image is shrunk to its width.
     """

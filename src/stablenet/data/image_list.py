@@ -15,7 +15,7 @@ from stablenet.data.compose import Placement, mask_cutout, paste_cutout
 from stablenet.data.decode import decode, decode_cutout, read_bytes
 from stablenet.data.manifest import Manifest
 from stablenet.errors import UserError
-from stablenet.registry import unknown_name
+from stablenet.registry import old_function, unknown_name
 
 IMAGE_COLUMNS = ("id", "path", "label", "domain")
 DIGIT_COLUMNS = ("id", "label", "subset")
@@ -110,7 +110,7 @@ class ComposedList:
         _check_range(self.name, "label", self.rows["label"], len(self.classes))
 
 
-def make_image_table(
+def make_image_list(
     name: str,
     root: Path,
     classes: Iterable[str],
@@ -124,6 +124,9 @@ def make_image_table(
     rows = pd.DataFrame.from_records(records).astype({"label": "int64", "domain": "int64"})
     rows = rows.sort_values("id", kind="stable", ignore_index=True)
     return ImageList(name, root, tuple(classes), tuple(domains), rows, notes)
+
+
+make_image_table = old_function("make_image_table", make_image_list)
 
 
 def check_member_name(name: str, archive: Path) -> None:

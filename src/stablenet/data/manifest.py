@@ -21,7 +21,7 @@ import pandas as pd
 
 from stablenet.errors import UserError
 from stablenet.files import read_text, write_bytes
-from stablenet.registry import OLD_SPLIT, SPLIT, old_field, unknown_name
+from stablenet.registry import OLD_SPLIT, SPLIT, hash_data, old_field, rename_data, unknown_name
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
@@ -79,9 +79,7 @@ class Manifest:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the header as sorted JSON and the rows; notes are not included."""
-        header = self._header()
-        header[OLD_SPLIT] = header.pop(SPLIT)  # as version 0.1 wrote and hashed it
-        return hashlib.sha256(_dump(header).encode() + self._body()).hexdigest()
+        return hashlib.sha256(_dump(hash_data(self._header())).encode() + self._body()).hexdigest()
 
     def part(self, name: str) -> pd.DataFrame:
         """The rows of one part, numbered 0..n-1; these numbers are the `index` of a batch."""
@@ -119,11 +117,12 @@ class Manifest:
     def load(cls, path: Path) -> Manifest:
         """Read a manifest and verify its hash."""
         header, body = _read(path)
+        header = rename_data({"data": header})["data"]
         rows = _parse_rows(path, body)
         try:
             manifest = cls(
                 source=header["source"],
-                split=header[OLD_SPLIT if OLD_SPLIT in header else SPLIT],
+                split=header[SPLIT],
                 parameters=header["parameters"],
                 seed=header["seed"],
                 classes=tuple(header["classes"]),

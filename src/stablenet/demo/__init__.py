@@ -1,4 +1,4 @@
-"""ERM and StableNet on the bundled data in minutes, without a download, and a page that shows what came out.
+"""ERM and StableNet on the bundled data in minutes, without a download, and a page that shows the results.
 
 In reading order: `run_demo` (the whole demo, and its page with charts) and `demo_runs` (its training runs, figures and
 the sentence made from them).

@@ -28,7 +28,7 @@ Report = Callable[[str, int], None]  # a run's name, epochs done
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings:
-    """seeds: each draws its own split, its own first weights and its own order.   epochs: None takes the recipe's 30.
+    """seeds: each draws its own split, initial weights and sample order.   epochs: None takes the recipe's 30.
     output: the folder for the page and the runs.   workers: processes at once, of one thread each; None: one a core.
     """
 
@@ -81,7 +81,7 @@ def write_commands(settings: DemoSettings) -> list[str]:
 
 
 def train_all(configs: list[RunConfig], runs: Path, workers: int, report: Report) -> list[Run]:
-    """Train and evaluate every config; finished runs are taken as they are, broken ones go on.
+    """Train and evaluate every config; finished runs are reused, interrupted ones resumed.
 
     Each of the processes has one thread: results do not depend on their number. A run that fails stops the others.
     """
@@ -138,7 +138,7 @@ TIE = 0.0005  # a twentieth of a point: what the page rounds away
 
 
 def describe_difference(paired: Paired) -> tuple[str, str]:
-    """A headline, and a sentence on how much it is worth.   paired: StableNet minus ERM, as shares of right answers."""
+    """A headline, and a sentence on its support.   paired: StableNet minus ERM, as shares of correct predictions."""
     mean, values = paired.differences.mean, paired.differences.values
     wins, count = sum(value > 0 for value in values), len(values)
     points = f"{abs(100 * mean):.1f} points"
@@ -152,8 +152,8 @@ def describe_difference(paired: Paired) -> tuple[str, str]:
         head = f"StableNet lost: it was right less often than ERM on the shifted target, by {points} on average."
         tail = f"It was ahead in {wins} of {count} seeds ({interval}"
     if paired.is_clear:
-        return head, f"{tail}, which leaves out zero)."
-    return head, f"{tail}): {_spell(count)} seeds cannot tell this from chance."
+        return head, f"{tail}, which excludes zero)."
+    return head, f"{tail}): {_spell(count)} seeds cannot distinguish this from chance."
 
 
 def write_learned(findings: Findings) -> str:
@@ -164,7 +164,7 @@ def write_learned(findings: Findings) -> str:
     failed = [name for name, values in reached.items() if min(values) < LEARNED]
     if failed:
         return f"Accuracy in training in the last epoch: {told}. {' and '.join(failed)} did not learn in every seed."
-    return f"Accuracy in training in the last epoch: {told}; every run came to fit its training images."
+    return f"Accuracy in training in the last epoch: {told}; every run fitted its training images."
 
 
 def _spell(count: int) -> str:
@@ -189,7 +189,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Findings:
-    """Outcomes of the two methods in the order of the seeds, and what they say together."""
+    """Outcomes of the two methods in the order of the seeds, and their comparison."""
 
     reference: list[Outcome]
     method: list[Outcome]

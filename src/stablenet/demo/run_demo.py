@@ -1,4 +1,4 @@
-"""The whole demo: train, gather the findings, write one page with its charts that needs no other file."""
+"""The whole demo: train, gather the findings, write one self-contained page with charts."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ _NAMES = {"erm": "ERM", "stablenet": "StableNet"}
 
 
 def draw_accuracies(findings: Findings) -> str:
-    """Every seed a dot, pairs joined; a bar from mean − to mean + one sample standard deviation."""
+    """A dot per seed, pairs joined; a bar from the mean minus to the mean plus one sample standard deviation."""
     groups = [
-        ("held-out images of the training world", findings.spread_validation),
+        ("held-out images of the training domains", findings.spread_validation),
         ("target: the same digits on swapped backgrounds", findings.spread_target),
     ]
     spreads = [[spread(outcomes) for outcomes in (findings.reference, findings.method)] for _, spread in groups]
@@ -130,7 +130,7 @@ def _draw_pair(drawing: Drawing, scale: Scale, pair: Sequence[Spread], seeds: Se
 
 
 def draw_weights_by_background(found: Sequence[SampleWeights]) -> str:
-    """How the weights of all seeds spread, samples on their class's main background beside the others."""
+    """Distribution of the weights over all seeds, for samples on their class's main background and for the others."""
     return draw_weight_histogram(
         {
             "agree": [float(w) for part in found for w in part.weights[part.agrees]],

@@ -1,4 +1,4 @@
-"""Is there context in this data that predicts the label, and could sample weights do something about it?
+"""Does context predict the label in this data, and could sample weights remove that correlation?
 
 In reading order: `subject` (what is diagnosed), `measure` (what its features predict, and what weights could remove),
 `verdict` (the answer), `diagnoses` (a whole diagnosis of images, or of a table) and `diagnosis_page` (the samples that

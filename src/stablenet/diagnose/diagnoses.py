@@ -4,7 +4,7 @@ Images are read once, then shallow features are measured, weighed and judged. Th
 are solved as training with the preset `recommended` solves them. Features that need no network are those of
 `stablenet.weighting.evidence`.
 
-Of a table it is asked which columns depend on the label and on each other, and what weights could remove. In a table
+For a table it shows which columns depend on the label and on each other, and what weights could remove. In a table
 every column may be a cause, so the weights are those of `stablenet table fit`: they make the columns independent of
 each other, not of the label.
 """
@@ -126,7 +126,7 @@ def diagnose_images(subject: Subject, choices: ImageChoices, report: Report | No
 
 
 class Observed:
-    """Features of images, and beside them those that the decision of `recommended` rests on, in the same order."""
+    """Features of images, and those on which the decision of `recommended` is based, in the same order."""
 
     def __init__(self, extract: Extract) -> None:
         self._extract = extract
@@ -182,7 +182,7 @@ def _judge(
 
 
 def _weigh_images(found: Collected, y: Tensor, choices: ImageChoices) -> tuple[list[Trade], Tensor, str]:
-    """The way to the weights, the weights (n,), and where they come from."""
+    """The trade-offs on the way to the weights, the weights (n,), and where they come from."""
     subject, pretrained = found.subject, bool(choices.backbone)
     if subject.weights is None:
         trades, weights = weigh_labels(found.whole, y, pretrained=pretrained, seed=choices.seed)

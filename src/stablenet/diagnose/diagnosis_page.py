@@ -1,10 +1,10 @@
-"""What to do after a diagnosis, and the page about it: the pictures are the argument, charts and figures follow.
+"""What to do after a diagnosis, and its page: images first, then charts and figures.
 
-First the samples that break the correlation, and commands that can be copied. A sample breaks it where its features
-speak against its own label (`Diagnosis.scores`), as those of a cat on the beach do where cats are indoors. On pets
-pasted over places whose contexts were hidden from the diagnosis, 95 % of them typical of their class, this order puts
-an atypical image before a typical one in 94 of 100 pairs with hand-made features and in 99 with a ResNet-50; the order
-of the weights does in 89 and 98.
+In order: the samples that break the correlation, commands that can be copied, and the page. A sample breaks it if its
+features suggest another label (`Diagnosis.scores`), like those of a cat on the beach where most cats are indoors. On
+pets pasted over places whose contexts were hidden from the diagnosis, 95 % of them typical of their class, this order
+puts an atypical image before a typical one in 94 of 100 pairs with hand-made features and in 99 with a ResNet-50; the
+order of the weights does in 89 and 98.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_NAMED = 3  # other contexts of a class that are listed by name
 
 @dataclass(frozen=True)
 class Side:
-    """Some samples of a class: in words, their shares of the class by number and by weight, the most telling first."""
+    """Some samples of a class: a description, their shares of the class by number and by weight, the clearest first."""
 
     name: str
     share: float
@@ -74,7 +74,7 @@ def order_classes(diagnosis: Diagnosis) -> list[int]:
 
 
 def describe_class(diagnosis: Diagnosis, k: int) -> ClassRow:
-    """By the context that was named, or else by how much the features speak for the class."""
+    """By the context that was named, or else by how strongly the features suggest the class."""
     own = (diagnosis.y == k).nonzero().squeeze(1)
     own = own[diagnosis.scores[own].argsort(descending=True, stable=True)]
     usual, exceptions = _by_context(diagnosis, k, own) if diagnosis.context else _by_score(diagnosis, k, own)
@@ -118,7 +118,8 @@ def rank_samples(diagnosis: Diagnosis) -> pd.DataFrame:
     """All samples, those first that break the correlation most.
 
     rank, id, path, label, domain, outside: whether the domain is not the main one of its label; both empty where no
-    context was named.   context_score: how much the features speak for the own label, by a linear fit, about −1 to 1.
+    context was named.   context_score: how strongly the features suggest the sample's own label, by a linear fit, about
+    −1 to 1.
     weight: mean one.
     """
     context = diagnosis.context
@@ -170,7 +171,7 @@ class Asked:
 
 
 def suggest_steps(asked: Asked, level: str) -> list[Step]:
-    """The command to run next comes first; the list of exceptions is offered where it was not written yet."""
+    """The command to run next comes first; the list of exceptions is offered if it has not been written yet."""
     words = ["diagnose", asked.data, *asked.options, "--csv", "exceptions.csv"]
     listing = _make("List the samples that break the correlation, to relabel them or to collect more of them:", words)
     steps = [_suggest_training(asked)]

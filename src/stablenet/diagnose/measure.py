@@ -1,6 +1,6 @@
-"""What a diagnosis measures: how well features predict the label, and what weights could remove of that.
+"""What a diagnosis measures: how well features predict the label, and how much of that weights could remove.
 
-In order: the prediction, what a named context has to do with it, and how many effective samples the weights would cost.
+In order: the prediction, its relation to a named context, and how many effective samples the weights would cost.
 """
 
 from __future__ import annotations

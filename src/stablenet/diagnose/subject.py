@@ -24,7 +24,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.data.prepare import prepare_part
 from stablenet.data.sources import SOURCES, AnyImageList, read_source
 from stablenet.data.sources.own import open_own
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.engine.run import Run
 from stablenet.errors import UserError
 
@@ -94,7 +94,7 @@ class Division:
         if not self.split and not self.parameters:
             return None
         others = {name: value for name, value in self.parameters.items() if name != "seed"}
-        return split_table(table, self.split, int(self.parameters.get("seed", 0)), **others)
+        return split_images(table, self.split, int(self.parameters.get("seed", 0)), **others)
 
 
 def open_place(
@@ -126,7 +126,7 @@ def open_source(name: str, root: Path | None, manifest: Path | None, kind: str, 
         if split is None:
             fitting = "adversarial" if isinstance(table, ComposedList) else "correlated"
             raise UserError(f"{name} is composed by a split: add --split {fitting} --set ratio=0.9, or --manifest")
-        return _from_samples(_compose_training(table, split), split, table.name)
+        return from_samples(_compose_training(table, split), split, table.name)
     return from_table(table if split is None else _take_training(table, split))
 
 
@@ -139,7 +139,7 @@ def _compose_training(table: ComposedList | CutoutList, split: Manifest) -> Part
 def open_run(run: Run, root: Path | None) -> Subject:
     """The training part of a run, with the weights that the run kept.   root: where its source lies."""
     samples = run.open_part("train", root)
-    subject = _from_samples(samples, run.manifest, run.path.name)
+    subject = from_samples(samples, run.manifest, run.path.name)
     if not run.folder.weights.exists():
         lacking = "kept none" if run.keeps_weights else f"had none ({run.config.method.name})"
         return replace(subject, weights_note=f"the run {lacking}; ")
@@ -172,7 +172,8 @@ def from_table(table: ImageList) -> Subject:
     )
 
 
-def _from_samples(samples: PartSamples, manifest: Manifest, name: str) -> Subject:
+def from_samples(samples: PartSamples, manifest: Manifest, name: str) -> Subject:
+    """A part of a split as a training opens it; its domains are the contexts."""
     known = len(samples.domain.unique()) > 1
 
     def show(position: int) -> Picture:
@@ -276,7 +277,7 @@ def _read_batches(subject: Subject, side: int) -> Iterator[tuple[int, list[Pictu
 
 
 def _refuse_unreadable(subject: Subject, read: list[int], seen: int) -> None:
-    """Stop as soon as there are too many: of all images, or none of the first could be read."""
+    """Stop as soon as too many images are unreadable, or if none of the first could be read."""
     if seen - len(read) > MOST_UNREADABLE * len(subject) or not read:
         raise UserError(
             f"{seen - len(read)} of the first {seen} images of {subject.name} cannot be read, such as "

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from stablenet.data.columns import Columns
 from stablenet.errors import UserError
 from stablenet.files import read_text
-from stablenet.registry import OLD_SPLIT, SPLIT, old_field, rename_split, unknown_name
+from stablenet.registry import OLD_SPLIT, SPLIT, old_field, rename_data, unknown_name
 from stablenet.values import (
     Count,
     NonNegative,
@@ -85,8 +85,8 @@ class ModelConfig:
     """name, pretrained, head, parameters: as in `stablenet.models.build_network`.
 
     statistics: of BatchNorm layers; "frozen" uses and keeps those of the pretrained weights in training. Under shifted
-        contexts that keeps more of what the weights know, for every method; it wants a learning rate of 0.002 or so, at
-        0.01 training may fail (results/natural).
+        contexts this preserves more of the pretrained features, for every method; it needs a learning rate of about
+        0.002, and at 0.01 training may fail (results/natural).
     """
 
     name: str = "paper-cnn"
@@ -199,7 +199,7 @@ class RunConfig:
 
 def read_config(values: Mapping[str, Any]) -> RunConfig:
     """Build a config from plain values; unknown names and wrong types raise errors that name them."""
-    return read_fields(RunConfig, rename_split(values))
+    return read_fields(RunConfig, rename_data(values))
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,9 +296,9 @@ def assemble_config(recipe: str | None = None, file: Path | None = None, setting
 
     A recipe's values for single methods override the recipe, and are overridden by the user's values.
     """
-    own = rename_split(read_toml(file), note=True) if file is not None else {}
+    own = rename_data(read_toml(file), note=True) if file is not None else {}
     for setting in settings:
-        further = rename_split(parse_setting(setting), note=True)
+        further = rename_data(parse_setting(setting), note=True)
         _refuse_conflict(own, further)
         own = merge(own, further)
     recipe = recipe or own.pop("recipe", None)

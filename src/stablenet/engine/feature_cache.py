@@ -1,4 +1,4 @@
-"""Features of a whole part, kept on disk beside the pixel stores: read once for every run that would read the same.
+"""Features of a whole part, kept on disk next to the pixel stores: computed once for all runs that need the same.
 
 An entry's name is a hash of what its features depend on: the network's body and its weights, the taps, the pixels and
 the rows of the part, their size and normalization, the precision and the kind of device. So seeds, methods and settings
@@ -8,7 +8,7 @@ used: where it differs, by another version of a library or of the user's own net
 Of several processes each keeps and reads the samples of its own share, in an entry of its own, and all of them together
 either read what was kept or pass the images through the network.
 
-Features are kept in half precision, as whole sets hold them (`SampleStore`): what is solved from has the same bits.
+Features are kept in half precision, as in `SampleStore`, so a solve reads the same bits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Collect = Callable[[Tensor, Features, Tensor], None]
 
 
 class Unusable(Exception):
-    """Why an entry cannot be used, as the end of a sentence."""
+    """The reason why an entry cannot be used, worded as the end of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def hash_samples(samples: PartSamples) -> str:
 
 
 class KeptFeatures:
-    """An entry that was found whole. Raises `Unusable` where it is not."""
+    """A complete entry. Raises `Unusable` if it is incomplete."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -120,7 +120,7 @@ class KeptFeatures:
         return -(-self.count // ROWS_AT_ONCE)
 
     def read(self, blocks: int) -> Iterator[Entry]:
-        """So many blocks of samples, in the order in which they were kept; those after the last sample are empty."""
+        """Some blocks of samples, in the order in which they were kept; blocks after the last sample are empty."""
         for start in range(0, blocks * ROWS_AT_ONCE, ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
             features = {tap: torch.from_numpy(np.array(column[rows])) for tap, column in self._columns.items()}

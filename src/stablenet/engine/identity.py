@@ -14,7 +14,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, hash_values
 from stablenet.files import hash_file
 from stablenet.models.build import find_weights, is_file
-from stablenet.registry import OLD_SPLIT, SPLIT
+from stablenet.registry import OLD_SPLIT, hash_data
 from stablenet.weighting.recommended import FIRST
 
 _BESIDE_MANIFEST = ("store_size", "image_size", "augment", "augmentation", "mean", "std")  # data settings still used
@@ -53,7 +53,7 @@ def identify(config: RunConfig, contents: Contents, version: str | None = None) 
     version: of the method's defaults, see `name_version`; None for today's.
     """
     plain = config.plain()
-    plain["data"][OLD_SPLIT] = plain["data"].pop(SPLIT)  # hashes of published runs have the name of 0.1
+    plain["data"] = hash_data(plain["data"])
     del plain["label"]
     version = name_version(config) if version is None else version
     if version not in ("", FIRST):
@@ -91,7 +91,7 @@ def recall_version(config: RunConfig, hashed: Mapping[str, Any]) -> str:
 
 
 def restate(config: RunConfig, version: str) -> RunConfig:
-    """The config that does today what this one did under an earlier version of its method's defaults."""
+    """The current config that does what this one did under an earlier version of its method's defaults."""
     if version == name_version(config):
         return config
     kind, pretrained = ALGORITHMS[config.method.name], bool(config.model.pretrained)
@@ -100,7 +100,7 @@ def restate(config: RunConfig, version: str) -> RunConfig:
 
 
 def recall_identity(config: RunConfig, hashed: Mapping[str, Any]) -> Identity:
-    """The identity that a run folder has today: what an earlier version left to a preset is stated."""
+    """The identity that a run folder has now, with the defaults of an earlier preset version stated."""
     return identify(restate(config, recall_version(config, hashed)), recall_contents(config, hashed))
 
 

@@ -77,9 +77,9 @@ class Interrupted(KeyboardInterrupt):
 class StopRequest:
     """Whether a stop of the run was requested, by a signal.
 
-    It is handled after the step. A step or a solve that goes on for longer than those before is broken off, at the cost
-    of what was computed since the last checkpoint; but not with several processes, of which the others would wait.
-    A second signal breaks off whatever is at work.
+    It is handled after the step. A step or a solve that takes longer than earlier ones is interrupted, at the cost of
+    what was computed since the last checkpoint; with several processes it is not, because the others would wait.
+    A second signal interrupts the current work.
     """
 
     def __init__(self, processes: int = 1) -> None:
@@ -99,7 +99,7 @@ class StopRequest:
 
     @contextmanager
     def breakable(self) -> Iterator[None]:
-        """Work of any length, which may be broken off."""
+        """Work of any length, which may be interrupted."""
         start, self._patience = time.monotonic(), PATIENCE + 2 * self._longest
         try:
             yield

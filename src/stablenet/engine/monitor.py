@@ -98,7 +98,7 @@ def _list_alike(config: RunConfig, runs: Path) -> Iterator[Run]:
 
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
-    """What decides the speed, roughly."""
+    """What roughly determines the speed."""
     return config.model.name, config.method.name, config.data.image_size, config.data.augment
 
 
@@ -349,7 +349,7 @@ class Watcher:
         """Images are being decoded for the first time."""
 
     def tell(self, text: str) -> None:
-        """Something a user should know of the data, before training starts."""
+        """A remark about the data for the user, before training starts."""
 
     def read(self, done: int, total: int) -> None:
         """Features of a whole part are being read, between two epochs."""

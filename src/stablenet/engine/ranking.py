@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from stablenet.algorithms import Judgement
 
 PENALTY = "rank_penalty"  # the field of an epoch's record
-# Records of version 0.1 have this finding but no penalty, which was the difference of plain and weighted accuracy.
-OLD_FINDING = "context_use"
 WORST = float("-inf")  # rank of figures that are not finite
 
 
@@ -77,12 +75,15 @@ def pseudo_group_rank(record: Mapping[str, Any]) -> GroupRank | None:
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
     """Fields for an epoch's record; empty if nothing was found."""
     judged = {"judged": judgement.figures} if judgement.figures else {}
-    return {**judged, PENALTY: judgement.penalty} if judgement.penalty else judged
+    return {**judged, PENALTY: judgement.penalty} if judged or judgement.penalty else {}
 
 
 def _find_penalty(record: Mapping[str, Any]) -> float:
-    """The penalty subtracted from an epoch's accuracy."""
-    if PENALTY not in record and OLD_FINDING in record.get("judged", {}):
+    """The penalty subtracted from an epoch's accuracy.
+
+    Records of version 0.1 have findings without it: it was the difference of plain and weighted accuracy.
+    """
+    if PENALTY not in record and record.get("judged"):
         validation = record["validation"]
         return abs(float(validation["accuracy"]) - float(validation["weighted_accuracy"]))
     return float(record.get(PENALTY, 0.0))

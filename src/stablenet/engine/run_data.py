@@ -1,6 +1,6 @@
 """The data of a run: its manifest, and its parts on demand. Parts that are not requested are not read.
 
-Also the checks of a config that are possible before data are read or files are written.
+Also the checks of a config that need neither data nor files.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def open_data(config: RunConfig, root: Path | None, progress: Progress | None = 
     if data.manifest:
         return RunData(data, Manifest.load(Path(data.manifest)), root, progress)
     seed = config.seed if data.split_seed is None else data.split_seed
-    table = read_table(data, data.source, root)
+    table = read_image_list(data, data.source, root)
     split = apply_split(table, data.split, seed, data.parameters, "data.parameters")
     return RunData(data, split, root, progress, table)
 
 
-def read_table(data: DataConfig, source: str, root: Path | None) -> AnyImageList:
+def read_image_list(data: DataConfig, source: str, root: Path | None) -> AnyImageList:
     """The image list of a source; of users' own images with the config's names of columns."""
     return read_source(source, root, data.columns, Path(data.image_list) if data.image_list else None)
 
@@ -90,7 +90,7 @@ class RunData:
         """The image list of the source, with all parts."""
         if self._read_table is not None:
             return self._read_table
-        return read_table(self._config, self.manifest.source, self._root)
+        return read_image_list(self._config, self.manifest.source, self._root)
 
     @cached_property
     def stored_side(self) -> int | None:

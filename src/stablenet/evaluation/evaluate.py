@@ -56,7 +56,7 @@ class SelectionRule:
 
     @property
     def demand(self) -> str:
-        """What a reader of its results must know, as a clause; "" for rules that need no more than labels."""
+        """A clause that must accompany its results; "" for rules that need only labels."""
         return "the epoch was chosen with the contexts of held-out source images (group labels)" * self.needs_groups
 
 
@@ -116,7 +116,7 @@ _add(
 )
 _add(
     WORST_PSEUDO_GROUP,
-    "best accuracy in the worst class among held-out source images of raised, or of other weights; no group labels",
+    "best accuracy of the worst class among held-out source images with raised weights, or the others; no group labels",
     "epoch",
     _rank_by_pseudo_groups,
 )
@@ -167,7 +167,7 @@ class Failure:
 
 
 def find_failures(figures: Mapping[str, Any], images: str = "image") -> list[Failure]:
-    """The gravest failure that the metrics of a part show, or none.   figures: see `GroupCounts.figures`.
+    """The most serious failure that the metrics of a part show, or none.   figures: see `GroupCounts.figures`.
 
     images: what the part holds, such as "held-out image".
     """
@@ -179,7 +179,7 @@ def find_failures(figures: Mapping[str, Any], images: str = "image") -> list[Fai
             return [Failure("one class", f"predicts {only!r} for every {images}", _LEARN)]
         chance, mean = 1 / len(per_class), fmean(shares)
         if mean <= chance + CERTAIN * math.sqrt(chance * (1 - chance) / figures["count"]):
-            said = f"is right for {100 * mean:.1f} % of a class's {images}s, and guessing for {100 * chance:.1f} %"
+            said = f"is right on {100 * mean:.1f} % of the {images}s of a class, and guessing on {100 * chance:.1f} %"
             return [Failure("guessing", said, _DOUBT)]
     worst = (figures.get("groups") or {}).get("worst")
     if worst and worst["accuracy"] == 0 and worst["count"] >= FEWEST:
@@ -235,7 +235,7 @@ def _refuse_unfinished(run: Run) -> None:
     status = run.status
     if status["state"] == FAILED:
         raise UserError(
-            f"the run {run.path} failed ({status['reason']}): mend that, delete the folder and train it again"
+            f"the run {run.path} failed ({status['reason']}): fix that, delete the folder and train it again"
         )
     if status["state"] != FINISHED:
         raise UserError(

@@ -1,4 +1,4 @@
-"""From a run to files for others, with a model card; what was written is read back and compared."""
+"""Exports a run with a model card; what was written is read back and compared."""
 
 from __future__ import annotations
 
@@ -145,12 +145,12 @@ _SPECIAL = str.maketrans(
 
 
 def escape_markdown(value: Any) -> Any:
-    """What a template shows, as mere text: no markup, no HTML, no further line."""
+    """Escape what a template shows to plain text: no markup, no HTML, no line break."""
     return value.translate(_SPECIAL) if isinstance(value, str) and not isinstance(value, Markdown) else value
 
 
 def write_code(value: object) -> Markdown:
-    """A code span that nothing in the value can end; pipes escaped, for it may stand in a table."""
+    """A code span that nothing in the value can end; pipes are escaped, because it may be in a table."""
     text = " ".join(str(value).split()).replace("|", "\\|")
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence, pad = "`" * (longest + 1), " " if text.startswith("`") or text.endswith("`") else ""

@@ -29,7 +29,7 @@ from stablenet.values import read_fields
 class PackagedModel(nn.Module):
     """Images (b, 3, s, s) in 0..1 to logits and probabilities, each (b, classes).
 
-    settings: what has to be known of it, as `describe_model` gives it.
+    settings: its description, as returned by `describe_model`.
     """
 
     mean: Tensor

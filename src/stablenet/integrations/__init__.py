@@ -1,4 +1,4 @@
-"""The weighting in training loops of others: a criterion for batches, one for the whole set, and small adapters.
+"""The weighting in other training loops: a criterion for batches, one for the whole set, and small adapters.
 
 In reading order: `criterion` (weights of each batch; weights and offsets of the whole training set), and the adapters
 `lightning` and `domainbed`. The two adapters are imported by their module's name: each needs its framework or more than

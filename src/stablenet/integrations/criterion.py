@@ -1,10 +1,9 @@
-"""A loss with StableNet inside, for anybody's loop: called like any criterion, `loss = criterion(model(x), y)`.
+"""Losses with StableNet for any training loop: called like any criterion, `loss = criterion(model(x), y)`.
 
-`StableCriterion` needs nothing but batches, and its weights are those of batches. `DatasetCriterion` is the preset
-`recommended` with weights and offsets of the whole training set, solved before training, so it has to know which sample
-is which. What it leaves to the loop is the choice of an epoch, which `stablenet train` makes under weights, too, and
-the look at whether the network has come to answer against the context (`context_use`, then
-`criterion.offsets.weaken()`).
+`StableCriterion` needs only batches, and its weights are those of batches. `DatasetCriterion` is the preset
+`recommended` with weights and offsets of the whole training set, solved before training, so it needs the index of every
+sample. It leaves two things to the loop: the choice of an epoch, for which `stablenet train` also uses weights, and the
+check whether the network predicts against the context (`context_use`, then `criterion.offsets.weaken()`).
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class StableCriterion(nn.Module):
     taps: paths of modules, one or several; for the preset `recommended` early ones, where context shows.
     loss: "classification", "regression", "multi-label", or a `PerSampleLoss` of one's own.
     overrides: fields of `WeightingSettings`.
-    When the model is in `eval()` the loss is the plain mean. The memory is in the criterion's state_dict: save it
-    beside the model's to go on exactly.
+    When the model is in `eval()` the loss is the plain mean. The memory is in the criterion's state_dict: save it with
+    the model's to resume exactly.
     """
 
     def __init__(
@@ -133,9 +132,10 @@ class Indexed(Dataset[tuple[Any, ...]]):
 
 
 def refuse_different(model: nn.Module) -> None:
-    """Raise where the processes' models differ: features read by each would not belong together.
+    """Raise if the processes' models differ: their features would not belong together.
 
-    Shards of one model, which differ by nature, are not compared; nor what is not there before the first batch.
+    Shards of one model, which differ by design, are not compared, nor are lazy parameters, which do not exist before
+    the first batch.
     """
     tensors = [tensor.detach() for tensor in (*model.parameters(), *model.buffers()) if not is_lazy(tensor)]
     if distributed.processes() == 1 or any(isinstance(tensor, DTensor) for tensor in tensors) or not tensors:
@@ -179,28 +179,28 @@ class DatasetCriterion(nn.Module):
     taps: paths of early modules, where context shows, the first one first; of a ResNet "layer1" and "layer2", of a
         pretrained one also "layer3:border", its third stage at the border of the image.
     samples: the training set, (x, y) by position, y an integer class, as far as possible without augmentation.
-    pretrained: whether the model was trained on other images. What follows from it, `recommend` says: such a network
-        gets offsets of the taps' leading components and even weights; any other gets weights of all taps, which grow
-        over the first sixth of the epochs, and half the offsets of the first tap.
-    act: "auto" looks first whether context and label are tied (`recommended.decide`); where they are not, the criterion
-        is the plain cross-entropy, to the bit. "always" does not look.
-    contexts: (N,) what is known of every sample's context (site, season, domain), classes from 0 on. Where some are
-        given, they decide that alone, as `act="domains"` does in `stablenet train`; None lets the images decide.
+    pretrained: whether the model was trained on other images. `recommend` says what follows: such a network gets one
+        and a half times the offsets of the taps' leading components, and even weights; any other gets weights of all
+        taps, which grow over the first sixth of the epochs, and half the offsets of the first tap.
+    act: "auto" checks first whether context and label are correlated (`recommended.decide`); if they are not, the
+        criterion is the plain cross-entropy, bit for bit. "always" does not check.
+    contexts: (N,) the known context of every sample (site, season, domain), numbered from 0. If given, they alone
+        decide whether to act, as `act="domains"` does in `stablenet train`; None lets the images decide.
     decision: what was decided, why, and on which evidence; None with act="always".
-    diagnostics: what was found: `ess_ratio` and `largest_weight` of the weights at their full strength,
+    diagnostics: of the solve: `ess_ratio` and `largest_weight` of the weights at their full strength,
         `context_explains`, the share of the label's entropy that the offsets' regression predicts, and with weights
         `dependence_before` and `dependence_after`.
-    offset: how much of the offsets is added; None takes half of them beside weights and all in their place.
+    offset: how much of the offsets is added; None takes what `recommend` chooses, see `pretrained`.
     storage: of the features until they are solved from; float32 for activations above 65,504.
     memory: what the solve may take beside them, such as "4GiB"; None takes half of what is free, at most 4GiB. A set
         that needs more is solved chunk by chunk, which is the same to rounding.
-    features: where they are kept until then: on the model's "device", on the "host", or in a file that is mapped into
-        memory, in this folder on a fast disk. What is found is the same.
+    features: where they are kept until then: on the model's "device", on the "host", or in a memory-mapped file in this
+        folder, on a fast disk. The result is the same.
     Weights grow from epoch to epoch, as in `stablenet train`. A new epoch is taken to begin with the batch that would
-    exceed the number of samples, so that loaders may drop a short last batch or keep it.
-    In `eval()` the loss is the plain mean. Its state_dict holds all that is needed to go on.
-    Of several processes each reads its share of the samples and knows what was found of all, so that any distributed
-    sampler will do. The model may be wrapped in `DistributedDataParallel` or sharded by `fully_shard`.
+    exceed the number of samples, so loaders may drop a short last batch or keep it. In `eval()` the loss is the plain
+    mean. Its state_dict holds everything needed to resume. Each of several processes reads its share of the samples and
+    holds the result for all, so any distributed sampler works. The model may be wrapped in `DistributedDataParallel` or
+    sharded by `fully_shard`.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class DatasetCriterion(nn.Module):
         return index
 
     def _count(self, batch: int) -> None:
-        """Take note of a batch; the next epoch begins with the one that would not fit into this any more."""
+        """Count a batch; the next epoch begins with the batch that would exceed this one."""
         processes = distributed.processes()
         total = batch * processes
         if self._seen and self._seen + total > self._size + processes - 1:  # samplers repeat samples to share evenly

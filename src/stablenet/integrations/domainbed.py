@@ -27,8 +27,8 @@ SMALL = 28  # side up to which the paper's CNN is taken
 class DomainBedStableNet(nn.Module):
     """Weighted cross-entropy over the joined minibatches of all training domains.
 
-    DomainBed hands over minibatches and not which samples they hold, so the weights are those of batches: `recommended`
-    means its form for batches (`recommended.BATCH`), without offsets.
+    DomainBed passes minibatches without sample indices, so the weights are those of batches: `recommended` means its
+    form for batches (`recommended.BATCH`), without offsets.
     hparams, DomainBed's: lr, weight_decay, resnet18 (bool), and resnet_pretrained (bool, taken for False).
     hparams of its own, all optional: stablenet_preset ("recommended"), stablenet_taps (list of taps),
     stablenet_backbone (a name for `build_network`), stablenet_overrides (fields of `WeightingSettings`).

@@ -1,4 +1,4 @@
-"""Lightning: weigh a module that was written without knowing of weights, and log what the weights did."""
+"""Lightning: add the weighting to an existing module, and log its diagnostics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stablenet.integrations.criterion import LOSSES, PerSampleLoss, StableCriter
 
 
 class StableCallback(pl.Callback):
-    """Puts a `StableCriterion` in the place of a module's criterion, and logs its diagnostics.
+    """Replaces a module's criterion by a `StableCriterion`, and logs its diagnostics.
 
     taps: paths of modules inside the LightningModule, as "model.layer1".
     attribute: the criterion's name; the module must call it once for each of its forward passes.
@@ -60,7 +60,7 @@ class StableCallback(pl.Callback):
 
 
 def fitting_loss(criterion: nn.Module) -> PerSampleLoss:
-    """The per-sample loss of a plain criterion; one with settings of its own is not guessed."""
+    """The per-sample loss that corresponds to a plain criterion; one with settings of its own must be given."""
     kinds = {
         nn.CrossEntropyLoss: "classification",
         nn.MSELoss: "regression",

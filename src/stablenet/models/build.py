@@ -52,7 +52,7 @@ def load_named(network: Network, name: str, weights: str) -> None:
         url = known[wanted].url
         kept = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
         raise UserError(
-            f"the weights {wanted} of {name} could not be fetched ({error}): fetch {url} elsewhere and put it at "
+            f"the weights {wanted} of {name} could not be downloaded ({error}): download {url} elsewhere and put it at "
             f"{kept}, or set model.pretrained to the file (.pth as it is, or .safetensors with the same keys), or "
             "start from random weights with model.pretrained=''"
         ) from error
@@ -62,8 +62,8 @@ def load_named(network: Network, name: str, weights: str) -> None:
 def load_file(network: Network, path: Path) -> None:
     """A file of weights with the body's key names; half precision is widened.
 
-    A .safetensors file, or a state dict as torchvision publishes it, of which only tensors are read. Where the name of
-    such a file ends in a part of its hash, as torchvision's do, it has to be right.
+    A .safetensors file, or a state dict as torchvision publishes it, of which only tensors are read. If the name of
+    such a file ends in part of its hash, as torchvision's do, the hash has to match.
     """
     state, header = _read_safetensors(path) if path.suffix == ".safetensors" else (_read_state_dict(path), {})
     adapt(network, read_adaptation(header))
@@ -107,7 +107,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_adaptation(header: Mapping[str, str]) -> dict[str, Any]:
-    """What the header says of the network: BatchNorm's eps, and where a bottleneck's stride sits."""
+    """What the header says about the network: BatchNorm's eps, and which convolution of a bottleneck has the stride."""
     adaptation: dict[str, Any] = {}
     if "bn_eps" in header:
         adaptation["bn_eps"] = float(header["bn_eps"])
@@ -179,9 +179,9 @@ def build_network(
     name: "paper-cnn", a torchvision name ("resnet18"), "timm/<name>", or "package.module:name" of one's own.
     pretrained: "" for random weights, "imagenet" or a named set of weights, or a file (also below root): .safetensors,
         or .pth as torchvision publishes.
-    head: how the classifier starts: as torch starts a linear layer, or by Xavier with gain 0.1 and no bias, as in the
-        authors' published code.
-    adaptation: of a network whose trained weights will be loaded next, as `Network.adaptation` told it.
+    head: how the classifier is initialised: as torch does, or by Xavier with gain 0.1 and no bias, as in the authors'
+        published code.
+    adaptation: of a network whose trained weights will be loaded next, from its `Network.adaptation`.
     Random weights come from torch's global generator, which the caller seeds.
     """
     network = Network(_build_backbone(name, dict(parameters or {}), pretrained), num_classes)

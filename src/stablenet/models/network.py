@@ -1,4 +1,4 @@
-"""A backbone and its classifier: one forward pass gives logits and whatever features a method taps.
+"""A backbone and its classifier: one forward pass returns logits and the features that a method taps.
 
 Also a body cut in two at its last convolutional maps: what makes them, and the tail from them to the features.
 """
@@ -30,9 +30,9 @@ class Cut:
 
 
 def find_cut(body: nn.Module) -> Cut | None:
-    """Where the body is cut, None where that is not known.
+    """Where the body is cut, None if unknown.
 
-    A network of one's own can say it with two methods, forward_maps(images) and forward_tail(maps).
+    Your own network can define it by two methods, forward_maps(images) and forward_tail(maps).
     """
     if hasattr(body, "forward_maps") and hasattr(body, "forward_tail"):
         return Cut(_own_maps, _own_tail)
@@ -127,7 +127,7 @@ def freeze_batchnorm(module: nn.Module) -> None:
 class Network(nn.Module):
     """Features, then a linear classifier.
 
-    taps: features that `forward_taps` hands over beside the logits; none cost nothing.
+    taps: features that `forward_taps` returns with the logits; without any there is no cost.
     adaptation: how the body differs from its family's own definition (see `build.adapt`); kept with the weights.
     """
 
@@ -175,7 +175,7 @@ class Network(nn.Module):
         return self._check_features(self.require_maps().tail(self.body, maps))
 
     def require_maps(self) -> Cut:
-        """Where the body is cut at its last maps; an error for a network without a known place."""
+        """Where the body is cut at its last maps; an error if the network has no known place."""
         if self._cut is None:
             raise UserError(
                 f"the backbone {type(self.body).__name__} has no known last convolutional maps: choose a convolutional "
@@ -187,7 +187,7 @@ class Network(nn.Module):
         if features.ndim != 2 or features.shape[1] != self.width:
             raise UserError(
                 f"the backbone gave features of shape {tuple(features.shape)}, expected (batch, {self.width}): "
-                "a network of one's own must end in pooled features, or in its only classifier, an nn.Linear"
+                "a network of your own must end in pooled features, or in its only classifier, an nn.Linear"
             )
         return features
 
@@ -212,9 +212,9 @@ class Network(nn.Module):
         return {str(tap): feature for tap, feature in zip(self.taps, features, strict=True)}
 
     def tap(self, names: Sequence[str], detach: bool = False) -> None:
-        """Choose the taps of `forward_taps`; an unknown place is answered with the known ones.
+        """Choose the taps of `forward_taps`; for an unknown place the error lists the known ones.
 
-        detach: hand features over without their graph, where nobody differentiates through them.
+        detach: return features without their graph, if they are not differentiated through.
         """
         if self._hooks is not None:
             self._hooks.remove()

@@ -77,7 +77,7 @@ def lay_out(features: Tensor) -> Tensor:
     count = features.shape[2]
     side = math.isqrt(count)
     if count - side * side > MOST_EXTRA_TOKENS:
-        raise UserError(f"{count} tokens are no square image, whose border could be told: take the form 'meanstd'")
+        raise UserError(f"{count} tokens do not form a square image, so its border is unknown: use the form 'meanstd'")
     maps: Tensor = features[..., count - side * side :].unflatten(2, (side, side))
     return maps
 
@@ -93,7 +93,7 @@ class FeatureTaps:
 
     places: paths as in `model.named_modules()`, for example "layer1", or "layer1:mean" with a form. By default maps
         (B, C, H, W) and tokens (B, T, C) are pooled to (B, 2C), mean and standard deviation over positions; vectors
-        (B, C) stay as they are. Of a module that is used several times the last use counts.
+        (B, C) stay as they are. If a module is used several times, its last use counts.
     stages: short names for paths.   also_known: further names to suggest when a place is unknown.
     detach: keep the features without their graph.   channels_last: whether maps are (B, H, W, C).
     pool: takes the place of the form: a module's output (B, …) to features.
@@ -183,7 +183,7 @@ def read_features(
     """Pass a data set through the model as it is, in eval mode and without gradients, and collect its features.
 
     extract: images (B, …) to features (B, m) by name.   batches: each with its images.
-    collect: is given every batch with its features. Modules are back in their own modes afterwards.
+    collect: is given every batch with its features. Afterwards every module is back in its own mode.
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()

@@ -1,4 +1,4 @@
-"""What the HTML pages share: one style, SVG charts that follow light and dark mode, embedded pictures.
+"""Shared by all HTML pages: one style, SVG charts that follow light and dark mode, embedded images.
 
 In reading order: `plots` (lines, bars and the charts that several pages draw) and `write` (from a template and values
 to a page in one file, with its pictures).

@@ -1,7 +1,7 @@
-"""From a template and values to a page in one file: nothing on it is loaded from elsewhere.
+"""Renders a template into a self-contained page, which loads nothing from other files or sites.
 
 Every page carries a content security policy. It allows the style and the scripts of this package by their hashes, and
-pictures that are embedded; a script or a style that came in with a name from the data is not among them.
+pictures that are embedded; a script or a style injected by a name in the data is not among them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUALITY = 80
 
 @dataclass(frozen=True)
 class Picture:
-    """uri: the image itself.   text: what it shows, for those who do not see it.   caption: what stands below.
+    """uri: the image itself.   text: a description for those who cannot see it.   caption: the text below it.
     tiny: drawn to the pixel.   marked: framed.
     """
 
@@ -70,7 +70,7 @@ def render(
 ) -> str:
     """A template, by its path in this package, filled; a name without a value is an error.
 
-    scripts: files of this package that the page runs beside the common one.
+    scripts: files of this package that the page runs in addition to the common one.
     Names of files that are not valid UTF-8 are shown with escapes.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -96,7 +96,7 @@ def render(
 def write_policy(scripts: Sequence[str], connect: str = "'none'") -> str:
     """The content security policy of a page with the common style and these scripts.
 
-    connect: the places a script may ask, for a page that is served.
+    connect: the addresses that a script may request, for a page that is served.
     """
     run, look = " ".join(_hash(text) for text in scripts), _hash(read_text(STYLE))
     return (
@@ -106,7 +106,7 @@ def write_policy(scripts: Sequence[str], connect: str = "'none'") -> str:
 
 
 def add_script(page: str, scripts: Sequence[str], more: str) -> str:
-    """A finished page with one more script, which may ask the page's own server.   scripts: files it was rendered with.
+    """A finished page with another script, which may call the page's server.   scripts: files it was rendered with.
 
     Without `more` in its policy the browser would refuse it.
     """

@@ -38,7 +38,7 @@ _OWN = {"erm": "erm", "stablenet": "stablenet"}
 
 
 def choose_styles(result: BenchResult) -> dict[str, str]:
-    """A style for every row: ERM and StableNet have theirs, the others take the palette in turn."""
+    """A style for every row: ERM and StableNet have their own, the others take colours of the palette in turn."""
     styles: dict[str, str] = {}
     for row in result.rows:
         own = _OWN.get(row.method)
@@ -183,7 +183,7 @@ PARTS = {"train": "in training", "validation": "on held-out images"}
 
 
 class CurveReader:
-    """Reads every run once, however many cells it stands behind."""
+    """Reads every run once, however many cells use it."""
 
     def __init__(self) -> None:
         self._read: dict[Path, dict[str, Curve]] = {}

@@ -67,7 +67,7 @@ def find_gain(result: BenchResult) -> Gain | None:
 
 
 def choose_row(result: BenchResult) -> Row | None:
-    """The StableNet row with most to compare, in columns and then in seeds, whatever came out there; else None."""
+    """The StableNet row with most to compare, in columns and then in seeds, whatever its results; else None."""
     rows = [row for row in result.rows if row.method == METHOD and any(_count_pairs(result, row))]
     return max(rows, key=lambda row: _count_pairs(result, row), default=None)
 
@@ -111,7 +111,7 @@ def write_mean(values: Mapping[int, float]) -> str:
 
 
 def write_headline(gathered: Gathered, gains: Sequence[Gain]) -> tuple[str, str]:
-    """A headline on StableNet beside plain training, and sentences that count losses as they count wins."""
+    """A headline on StableNet compared with plain training, and sentences that count losses and wins alike."""
     if not gains:
         number = len(gathered.runs)
         head = f"Results of {number} {'run' if number == 1 else 'runs'}"
@@ -139,7 +139,7 @@ def write_counts(gains: Sequence[Gain]) -> str:
 
 
 def count_all(results: Sequence[BenchResult]) -> str:
-    """How single splits and means over splits came out, both alike."""
+    """Wins, losses and ties over single splits and means over splits alike."""
     rows = [(result, row) for result in results if (row := choose_row(result)) is not None]
     names = {False: ("single split", "single splits"), True: ("mean over splits", "means over splits")}
     said = []
@@ -154,7 +154,7 @@ def count_all(results: Sequence[BenchResult]) -> str:
         ]
         if found:
             said.append(f"Of {len(found)} {one if len(found) == 1 else many}: {_count(found)}.")
-    said.append("Ahead or behind: the 95 % interval of the differences, seed by seed, leaves out zero.")
+    said.append("Ahead or behind: the 95 % interval of the differences, seed by seed, excludes zero.")
     return " ".join(said)
 
 

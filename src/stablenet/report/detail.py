@@ -1,7 +1,7 @@
 """One comparison in detail: groups of class and context, classes, confusions and calibration, over paired seeds.
 
-Groups come from the records of the evaluation, or of older runs from the predictions that `stablenet evaluate` leaves
-in a run folder, as confusions and calibration curves do. What neither holds is not shown.
+Groups come from the records of the evaluation or, for older runs, from the predictions that `stablenet evaluate` leaves
+in a run folder, as do confusions and calibration curves. What neither contains is not shown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CellDecisions:
 
 
 def list_decisions(result: BenchResult) -> tuple[CellDecisions, ...]:
-    """Of every cell some of whose runs decided; columns of other metrics of the same runs are left out."""
+    """For every cell with runs that made a decision; columns with other metrics of the same runs are left out."""
     return tuple(_collect(result))
 
 
@@ -281,7 +281,7 @@ def measure_calibration(frame: pd.DataFrame) -> list[tuple[float, float, int]]:
 
 
 def draw_calibration(tables: Iterable[Mapping[int, Sequence[pd.DataFrame]] | None]) -> str:
-    """Share of right answers over confidence, of both methods; on the dashed line a probability means what it says."""
+    """Share of correct predictions over confidence, for both methods; the dashed line is perfect calibration."""
     drawing = Drawing(WIDTH, 220, "Share of right answers over confidence")
     across, up = Scale(0, 1, 44, WIDTH - 14), Scale(0, 1, 178, 14)
     for tick in (0, 0.25, 0.5, 0.75, 1):

@@ -34,7 +34,7 @@ from stablenet.pages import write_points
 class ReportSettings:
     """runs: folder of run folders.   output: folder for the page and the tables' files.
     tables: names or own files; none takes every table that has runs.   tuned: of runs with values a search chose.
-    panels: splits whose networks are looked into, one per table; 0 loads no network.
+    panels: splits whose networks are examined, one per table; 0 loads no network.
     images: of every saliency panel.   root: where the data sources lie.
     """
 
@@ -70,7 +70,7 @@ class Gathered:
 
     @property
     def notes(self) -> list[str]:
-        """What the reader has to know of the runs as a whole, a sentence each."""
+        """Remarks about the runs as a whole, a sentence each."""
         told = [f"left out {problem.path.name}: {problem.reason}" for problem in self.problems]
         versions = sorted({run.version or "unknown" for run in self.runs})
         if len(versions) > 1:
@@ -82,7 +82,7 @@ class Gathered:
 
 
 def tell_failures(runs: Sequence[FoundRun]) -> list[str]:
-    """Runs that have not learned or have lost a group, a sentence for each kind of failure."""
+    """Runs that have not learned, or fail on a whole group; a sentence for each kind of failure."""
     found: dict[tuple[str, str], list[tuple[str, Failure]]] = defaultdict(list)
     for run in runs:
         for figures, images in ((run.validation, "held-out image"), (run.figures, "target image")):
@@ -121,7 +121,7 @@ def has_runs(result: BenchResult, rows: Sequence[Row] | None = None) -> bool:
 
 
 def shown_rows(result: BenchResult) -> list[Row]:
-    """Rows of the table; those beside it only where they have runs."""
+    """Rows of the table; further rows only if they have runs."""
     return [row for row in result.rows if not row.extra or has_runs(result, [row])]
 
 
@@ -160,18 +160,18 @@ def name_column(column: TableColumn) -> str:
 
 
 def name_row(row: Row) -> str:
-    """With the marks of labels it needs; what only approximates its method says so."""
+    """With the marks of labels it needs, and a remark if it only approximates its method."""
     name = row.title + row.marks
     return f"{name} (approximation)" if row.approximation else name
 
 
 def differ_in_seeds(cells: Iterable[ResultCell]) -> bool:
-    """Whether single numbers have to say how many seeds are behind them."""
+    """Whether single numbers have to state their number of seeds."""
     return len({cell.count for cell in cells if cell.values}) > 1
 
 
 def write_seeds(cells: Sequence[ResultCell]) -> str:
-    """How many seeds are behind the numbers: "3 seeds", "1 to 3 seeds"."""
+    """The number of seeds: "3 seeds", "1 to 3 seeds"."""
     counts = sorted({cell.count for cell in cells if cell.values})
     if not counts:
         return "no seeds yet"
@@ -188,7 +188,7 @@ _LATEX = str.maketrans(
 
 
 def write_markdown(result: BenchResult) -> str:
-    """Measured numbers with the paper's beside them."""
+    """Measured numbers next to the paper's."""
     rows, columns = shown_rows(result), result.columns
     ranks, counted = rank_cells(result, rows), differ_in_seeds(result.cells.values())
     lines = [f"### {result.table.title}", "", result.table.caption, ""]
@@ -301,7 +301,7 @@ def _measured(cell: ResultCell, counted: bool) -> str:
 
 
 def _paper(number: PaperNumber, best: str = "{}", second: str = "{}") -> str:
-    """The paper's number as it prints it; nothing where it prints nothing."""
+    """The paper's number as printed; empty if it prints none."""
     if number.status == "dash":
         return BY_DESIGN
     if number.value is None:

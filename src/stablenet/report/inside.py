@@ -1,7 +1,7 @@
-"""Some runs from the inside: where their networks look, and the weights and offsets they kept.
+"""A closer look at some runs: where their networks look, and the weights and offsets they kept.
 
-An offset that speaks for the own label lowers a sample: the network has less to explain there. So where all weights are
-even, samples are in the order of their offsets, and the lowest ones are raised.
+An offset in favour of a sample's own label lowers the sample: the network has less to explain there. So if all weights
+are equal, samples are ordered by their offsets, and those with the lowest ones count as raised.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WeighedRun:
 
 @dataclass(frozen=True)
 class Inside:
-    """What was found in a column of a table, for the networks of one seed.   failure: why nothing could be shown."""
+    """The results for a column of a table, for the networks of one seed.   failure: why nothing could be shown."""
 
     table: str
     column: TableColumn
@@ -222,7 +222,7 @@ class Album:
         return order[:count], order[::-1][:count]
 
     def show(self, rows: pd.DataFrame) -> list[Picture]:
-        """Each with what it weighs, or with its offset where all weights are even."""
+        """Each with its weight, or with its offset if all weights are equal."""
         return [
             make_picture(torch.from_numpy(image), f"{row.label}, {row.domain}", caption)
             for row, image, caption in zip(rows.itertuples(), self.read(rows), self.caption(rows), strict=True)
@@ -252,7 +252,7 @@ def check_sheet(path: Path) -> None:
 
 
 def write_sheet(run: Run, used: UsedTable, path: Path, per_class: int, root: Path | None = None) -> None:
-    """A contact sheet of the samples raised and lowered most, per class: a page or a picture, as the ending says."""
+    """A contact sheet of the samples raised and lowered most, per class: a page or an image, by the file's ending."""
     check_sheet(path)
     album = Album(used, run.open_part("train", root))
     found = {name: album.extremes(per_class, name) for name in summarise_classes(used).index}
@@ -264,7 +264,7 @@ def write_sheet(run: Run, used: UsedTable, path: Path, per_class: int, root: Pat
 
 def name_sides(used: UsedTable) -> tuple[str, str]:
     if used.even:
-        return "context speaks most against the label", "context speaks most for the label"
+        return "context contradicts the label most", "context predicts the label most"
     return "raised most", "lowered most"
 
 

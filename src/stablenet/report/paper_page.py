@@ -1,4 +1,4 @@
-"""The paper's numbers beside ours, cell by cell, as Markdown; what was never run is named.
+"""The paper's numbers next to ours, cell by cell, as Markdown; what was never run is named.
 
 A table beside the results gets the paper's numbers by what its cells train: the same recipe and the same method.
 """
@@ -24,7 +24,7 @@ Cell = tuple[str, str]  # row and column
 
 def write_comparison(results: Sequence[BenchResult]) -> str:
     """A page for results beside the paper's: every table by its column groups, the gains, and what was never run."""
-    lines = ["# The paper's tables, its numbers beside ours", ""]
+    lines = ["# The paper's tables, its numbers next to ours", ""]
     lines += [
         "Every cell: the paper's number, then ours: mean ± sample standard deviation, seeds in brackets; in "
         f"parentheses ours minus the paper's. Accuracy in %; {BY_DESIGN} empty by design; {QUOTED} quoted by the paper "

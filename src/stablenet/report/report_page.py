@@ -1,4 +1,4 @@
-"""The whole report: a headline made from the numbers alone, tables with the runs behind every number, charts."""
+"""The whole report: a headline derived only from the numbers, tables with the runs behind every number, charts."""
 
 from __future__ import annotations
 
@@ -155,9 +155,9 @@ class Chart:
 @dataclass(frozen=True)
 class ShownTable:
     """groups: name and number of columns.   along: accuracy against what the columns stand for.
-    counted: every number tells its seeds, because they differ.
-    files: ending and data URI.   empty: nobody has run anything of it.   hidden: rows without runs.
-    printed: whether the paper's numbers stand beside the measured ones.
+    counted: every number states its number of seeds, because these differ.
+    files: ending and data URI.   empty: it has no runs.   hidden: rows without runs.
+    printed: whether the paper's numbers are shown next to the measured ones.
     """
 
     number: int
@@ -274,7 +274,7 @@ def _count_groups(columns: Sequence[TableColumn]) -> tuple[tuple[str, int], ...]
 
 
 def _draw_pairs(result: BenchResult, styles: Mapping[str, str]) -> tuple[Chart, ...]:
-    """Averages first: they say most."""
+    """Averages first, as the most informative."""
     ordered = sorted(result.columns, key=lambda column: not column.mean_of)
     drawn = [(f"{c.group} {c.title}".strip(), charts.draw_paired(result, c, styles)) for c in ordered]
     return tuple(Chart(title, Markup(svg)) for title, svg in drawn if svg is not None)
@@ -328,13 +328,13 @@ class Report:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for whoever asked for the report."""
-        blind = [f"the networks of {found.table} were not looked into: {found.failure}" for found in self.inside]
+        """Remarks for the user, a sentence each."""
+        blind = [f"the networks of {found.table} were not examined: {found.failure}" for found in self.inside]
         return [*self.gathered.notes, *(note for note, found in zip(blind, self.inside, strict=True) if found.failure)]
 
 
 def build_report(settings: ReportSettings) -> Report:
-    """Read the runs, look inside some, and write the page and the tables beside it."""
+    """Read the runs, examine some, and write the page and the tables next to it."""
     gathered = gather(settings)
     inside = look_inside(gathered.results, settings) if settings.panels else []
     text = render_page(gathered, inside, settings)

@@ -1,4 +1,4 @@
-"""The report on localhost, made anew while runs go on; the browser notices and loads it again."""
+"""The report on localhost, rebuilt while runs continue; the browser reloads it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _REFRESH = """(() => {
 class Watch:
     """Serves the latest page, and rebuilds it when a file of a run has changed.
 
-    port: 0 takes a free one.   seconds: between two looks at the runs.   tell: is told every rebuild and every failure.
+    port: 0 takes a free one.   seconds: between two checks of the runs.   tell: called with a message for every rebuild
+        and failure.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Watch:
 
     @property
     def page(self) -> bytes:
-        """The page as it is served: with the script that asks for newer ones."""
+        """The page as served: with the script that polls for newer ones."""
         return self._served[1]
 
     def run(self) -> None:
@@ -127,7 +128,7 @@ def _bind(port: int, watch: Watch) -> ThreadingHTTPServer:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
-            with suppress(ConnectionError):  # whoever closed the tab no longer wants it
+            with suppress(ConnectionError):  # the tab was closed
                 self.end_headers()
                 self.wfile.write(content)
 
@@ -143,4 +144,4 @@ def _bind(port: int, watch: Watch) -> ThreadingHTTPServer:
             ) from error
         raise
     except OverflowError as error:
-        raise UserError(f"port {port} is none of 0 to 65535: choose another with --port") from error
+        raise UserError(f"port {port} is not between 0 and 65535: choose another with --port") from error

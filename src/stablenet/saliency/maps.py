@@ -140,8 +140,8 @@ INK = 64  # of 255: fainter ink is smoothing at the border of a stroke
 def share_on_object(maps: Tensor, masks: Tensor) -> Tensor:
     """Share of every map's saliency on its object.   maps: (n, s, s).   masks: (n, s, s) bool.   Returns (n,).
 
-    NaN where a map is zero everywhere: a network whose units are all off there looks at nothing. Compare a
-    share with the object's share of the area, `masks.float().mean((1, 2))`: a flat map has just that.
+    NaN where a map is zero everywhere: no unit of the network is active there. Compare a share with the object's share
+    of the area, `masks.float().mean((1, 2))`, which a flat map has.
     """
     return (maps * masks).sum((1, 2)) / maps.sum((1, 2))
 
@@ -164,7 +164,7 @@ def read_mask_files(folder: Path, paths: Sequence[Path], side: int) -> Tensor:
     from PIL import Image
 
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder: give the folder with one mask per image, of the same name, as PNG")
+        raise UserError(f"{folder} is not a folder: give the folder with one mask per image, of the same name, as PNG")
     masks = []
     for path in paths:
         file = folder / f"{path.stem}.png"

@@ -35,7 +35,7 @@ from stablenet.saliency.maps import (
 @dataclass(frozen=True)
 class Subjects:
     """ids: names of the images.   pixels: (H, W, 3) uint8 each.   labels, domains: words, "" where unknown.
-    masks: (n, s, s) bool at the network's image size, None where nobody knows the object's pixels.
+    masks: (n, s, s) bool at the network's image size, None if the object's pixels are unknown.
     """
 
     ids: tuple[str, ...]
@@ -96,7 +96,7 @@ _KEY_DIGITS = 12
 
 @dataclass(frozen=True)
 class View:
-    """What a run sees in n images.
+    """A run's maps and predictions for n images.
 
     maps: (n, s, s) of the predicted class.   predicted: (n,) class.   probability: (n,) of it.   epoch: of the model.
     shares: (n,) of the saliency on the object, NaN where a map is zero, None where the object is not known.
@@ -185,7 +185,7 @@ class Glance:
 
 @dataclass(frozen=True)
 class Panel:
-    """An image and what every run sees in it.   area: the object's share of the image, None where unknown."""
+    """An image with the maps of every run.   area: the object's share of the image, None if unknown."""
 
     picture: Picture
     id: str
@@ -239,7 +239,7 @@ def _check_comparable(runs: Sequence[Run]) -> None:
         raise UserError("no runs were named: saliency needs at least one finished run")
     for run in runs[1:]:
         if run.classes != runs[0].classes:
-            raise UserError(f"{runs[0].path.name} and {run.path.name} know different classes: compare them apart")
+            raise UserError(f"{runs[0].path.name} and {run.path.name} have different classes: compare them separately")
 
 
 def _make_panel(subjects: Subjects, number: int, views: Sequence[View], areas: Tensor | None) -> Panel:

@@ -1,4 +1,4 @@
-"""Stable learning for tables: estimators with the interface of scikit-learn.
+"""Stable learning for tabular data: estimators with the interface of scikit-learn.
 
 In reading order: `estimators` (the public classes, and their models as files) and `estimator` (what they share);
 `reading` (a user's table, checked, and which of its columns play which part), `encode` (from columns to numbers),

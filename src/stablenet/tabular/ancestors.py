@@ -5,7 +5,7 @@ of mean one under s, like `solve.solve_table`.
 
 The simulation: Y = S·β + S1·S2·S3 + ε is the same everywhere. A row stays in environment r with probability
 |r|^(−5·|f(S) − sign(r)·V_b|), so V_b, the last column, rises with Y where r > 1 and falls where r < −1. A linear model
-misses the product, and V_b, which the selection ties to it, steps in.
+cannot represent the product, and uses V_b, which the selection correlates with it, instead.
 """
 
 from __future__ import annotations

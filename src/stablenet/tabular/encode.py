@@ -1,13 +1,13 @@
 """From a table to numbers: numeric columns standardised, each category one block of one-hot columns.
 
-A gap is information as it stands: a missing number takes its column's mean, which says nothing, and a further column
-marks it; a missing category is a category of its own.
+A missing value is information, too: a missing number takes its column's mean, which is uninformative, and a further
+column marks it; a missing category is a category of its own.
 
-Columns that determine each other are found before anybody asks for their independence. Weights can only redistribute
-the rows there are: where two columns are near copies (temperature, felt temperature), or one follows from the other,
-hardly a row shows one without the other, and asking for their independence costs effective sample size for nothing.
-Such columns are taken together: as a group they are made independent of the rest, not of each other. On the bicycles of
-results/tables that raises the effective sample from 24 to 37 %.
+Columns that determine each other are found before the weights are solved. Weights can only redistribute the rows there
+are: where two columns are near copies (temperature, felt temperature), or one follows from the other, hardly a row
+shows one without the other, and asking for their independence costs effective sample size for nothing. Such columns are
+taken together: as a group they are made independent of the rest, not of each other. On the bicycles of results/tables
+that raises the effective sample from 24 to 37 %.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all table estimators share: check, encode, weigh, fit the wrapped estimator with the weights."""
+"""Shared by all tabular estimators: check, encode, compute weights, fit the wrapped estimator with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from stablenet.weighting import effective_sample_size
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Above this canonical correlation one column all but determines the other: of 1,000 rows some 50 tell them apart.
+# Above this canonical correlation one column nearly determines the other: about 50 of 1,000 rows distinguish them.
 MAX_CORRELATION = 0.95
 ROWS_DRAWN = 5000  # of a large table, for the picture
 

@@ -1,6 +1,6 @@
 """StableClassifier and StableRegressor, estimators of the earlier methods in the same form, and models as files.
 
-A file holds plain numbers in JSON, which execute nothing, or a pickle for whoever asks for one:
+A file holds plain numbers in JSON, which execute nothing, or a pickle on request:
 
 save_model(model, Path("model.json"))
 load_model(Path("model.json")).predict(frame)
@@ -36,8 +36,8 @@ class StableWeights(WeightedEstimator):
     num_functions: q Fourier functions for each numeric column, beside the column itself; 0 is the linear case.
     interactions: Fourier functions of three columns each, balanced against all other columns; 0 is the paper's
         statistic, which looks at pairs only.
-    max_correlation: columns with a larger canonical correlation all but determine each other; no weights can part
-        them, and they are taken together (groups_ tells).
+    max_correlation: columns with a larger canonical correlation nearly determine each other; no weights can separate
+        them, and they are treated as a group (see groups_).
     penalty: λ·mean(w²); more keeps more of the effective sample size and leaves more dependence.
     min_ess: floor of the effective sample size, as a share of the rows.
     max_evaluations, tolerance: when the search for the weights stops.
@@ -217,7 +217,7 @@ class SRDOClassifier(SRDOWeights, WeightedClassifier):
 
 
 class StableRegressor(StableWeights, WeightedRegressor):
-    """Regression that does not lean on accidental dependence between columns.
+    """Regression that does not rely on accidental dependence between columns.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 3))
@@ -228,7 +228,7 @@ class StableRegressor(StableWeights, WeightedRegressor):
 
 
 class StableClassifier(StableWeights, WeightedClassifier):
-    """Classification that does not lean on accidental dependence between columns; see `StableWeights`.
+    """Classification that does not rely on accidental dependence between columns; see `StableWeights`.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 3))

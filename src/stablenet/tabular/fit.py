@@ -54,7 +54,7 @@ ESTIMATORS.add(
 
 @dataclass(frozen=True, kw_only=True)
 class TableChoices(TableQuestion):
-    """The question, and how it is answered."""
+    """The question, and the choices of method and estimator."""
 
     method: str = "stable"  # of METHODS
     estimator: str = "linear"  # of ESTIMATORS
@@ -92,7 +92,7 @@ class TableReport:
 
     @property
     def verdict(self) -> str:
-        """What the held-out errors say about using the weights, in one sentence."""
+        """Whether to use the weights, according to the held-out errors, in one sentence."""
         what = "environment" if self.environments is not None else "fold"
         plain, weighted = (max(getattr(h, kind) for h in self.held_out) for kind in ("plain", "weighted"))
         if weighted < plain:

@@ -1,7 +1,7 @@
-"""A user's table: which columns are numbers and which are categories, what is odd, and what is asked about it.
+"""A user's table: which columns are numbers and which are categories, what is unusual, and what is to be predicted.
 
-Numbers come as text or as objects out of imputers and of CSV files with one stray word. Taken for categories they would
-become hundreds of columns without a word, so they are read as numbers, or refused.
+Imputers, and CSV files with one stray word, turn numbers into text or objects. Treated as categories they would
+silently become hundreds of columns, so they are read as numbers, or refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PADDED = re.compile(r"0\d")  # a postcode or an identifier: written as text on 
 
 
 class TableWarning(UserWarning):
-    """Something about a table that its owner should know before trusting a fit."""
+    """A remark about a table that matters before trusting a fit."""
 
 
 def read_table(owner: Any, table: Any, categorical: str | Sequence[Any]) -> Table:
@@ -73,7 +73,7 @@ def read_choice(categorical: str | Sequence[Any]) -> list[Any]:
 
 
 def read_columns(frame: pd.DataFrame, chosen: Sequence[Any] = ()) -> tuple[pd.DataFrame, list[str]]:
-    """The frame with numbers as numbers, and what its owner should know.   chosen: columns that are categories."""
+    """The frame with numbers as numbers, and warnings about it.   chosen: columns that are categories."""
     for name in chosen:
         if name not in list(frame.columns):
             raise UserError(unknown_name("column in categorical", str(name), map(str, frame.columns)))
@@ -263,7 +263,7 @@ def divide_table(frame: pd.DataFrame, question: TableQuestion) -> DividedTable:
     y = _read_target(used[question.target])
     task = guess_task(y) if question.task == "auto" else cast(Task, question.task)
     environments = None if question.environment is None else used[question.environment].astype(str).to_numpy()
-    empty = [f"the column {name!r} holds one value, and says nothing" for name in x if x[name].nunique() < 2]
+    empty = [f"the column {name!r} holds one value and carries no information" for name in x if x[name].nunique() < 2]
     return DividedTable(x, y, environments, task, (*notes, *found, *empty))
 
 
@@ -282,7 +282,7 @@ def name_misfits() -> Iterator[None]:
 
 
 def check_columns(x: pd.DataFrame) -> None:
-    """Numbers must be finite, and not so large that their squares are not."""
+    """Numbers must be finite, and so must their squares."""
     for name, column in x.items():
         if is_number(column) and bool(column.notna().any()) and not float(column.abs().max()) < LARGEST:
             raise UserError(

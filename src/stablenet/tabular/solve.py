@@ -1,19 +1,19 @@
-"""The functions of a table's columns whose covariances are driven to zero, and the weights that do so.
+"""The functions of a table's columns whose covariances are minimised, and the weights that do so.
 
 J(w) = D(w)/D(1) + λ·mean(w²) over mean(w)², w ≥ 0: the objective of `weighting.solver`, free of every scale, of w too.
-There a few cheap momentum steps on logits are taken for every batch; here one problem is solved well and every
-evaluation is dear. In w the objective is nearly quadratic, and bounded L-BFGS is done after some ten evaluations, where
-L-BFGS over logits is not after sixty (10,000 × 50 table).
+There a few cheap momentum steps on logits are taken for every batch; here one problem is solved accurately and every
+evaluation is expensive. In w the objective is nearly quadratic, and bounded L-BFGS is done after some ten evaluations,
+where L-BFGS over logits is not after sixty (10,000 × 50 table).
 
-A sample weight s_i is a row that stands there s_i times. Every mean is taken under s, and the optimiser works on
-√s_i·w_i, in which its steps are those on the table with the repeated rows.
+A sample weight s_i means that a row occurs s_i times. Every mean is taken under s, and the optimiser works on √s_i·w_i,
+in which its steps are those on the table with the repeated rows.
 
 Each numeric column brings itself and q random Fourier functions (Eq. 4, rff_transform); a category its one-hot columns.
-The column itself stands beside its Fourier functions because a linear model is misled by exactly its covariances.
+The column itself is included because a linear model is misled by exactly its covariances.
 The paper balances pairs of features. Pairs are not enough when the outcome holds a product such as x1·x2·x3: a fourth
-column can depend on the product and on none of its factors. Fourier functions of several columns see that, and are
-balanced against every function of the columns they do not contain. On request the features of a small network fitted
-to the outcome stand in for the columns: what the paper balances, at a table's scale.
+column can depend on the product and on none of its factors. Fourier functions of several columns detect that, and are
+balanced against every function of the columns they do not contain. On request the features of a small network fitted to
+the outcome replace the columns: this is what the paper balances, for a table.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ MEMORY = 10  # pairs L-BFGS keeps
 
 @dataclass(frozen=True, kw_only=True)
 class SolveSettings:
-    """How far the weights may go, and how long they are sought."""
+    """How far the weights may go, and when the solver stops."""
 
     penalty: float = 0.02  # λ·mean(w²): keeps the effective sample size up
     min_ess: float = 0.1  # floor of the effective sample size, as a share of the rows

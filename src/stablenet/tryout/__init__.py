@@ -1,4 +1,4 @@
-"""One command from one's own images to a verdict: diagnosis, plain training and StableNet over seeds, one page.
+"""One command from your own images to a verdict: diagnosis, plain training and StableNet over seeds, one page.
 
 In reading order: `plan_tryout` (what this machine and these images allow, and the files that say what is trained, and
 how long it may take) and `run_tryout` (everything in order, and the sentence at the end).

@@ -62,7 +62,7 @@ def choose_network(
     can_fetch: Callable[[str], bool] | None = None,
 ) -> NetworkChoice:
     """device: cpu or cuda.   backbone, pretrained: what the user named, "" for nothing.
-    can_fetch: whether a network's ImageNet weights are at hand or can be had; by default this looks.
+    can_fetch: whether a network's ImageNet weights are cached or can be downloaded; by default this is checked.
     """
     side = typical_side(images)
     if backbone:
@@ -74,9 +74,7 @@ def choose_network(
         return _take_small(side, f"the images are small ({side} pixels)")
     if (can_fetch or has_weights)(name):
         return _take_pretrained(name, "imagenet", device, f"{name} with ImageNet weights")
-    reason = (
-        "no pretrained weights are at hand and none could be fetched; --backbone resnet50 --pretrained FILE takes yours"
-    )
+    reason = "no pretrained weights are cached or can be fetched; give yours by --backbone resnet50 --pretrained FILE"
     return _take_small(side, reason)
 
 
@@ -89,7 +87,7 @@ def typical_side(images: ImageList) -> int:
             with Image.open(BytesIO(images.open_bytes(path))) as image:
                 sizes.append(min(image.size))
         except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise UserError(f"the image {path} cannot be read ({error}): mend it or leave it out") from error
+            raise UserError(f"the image {path} cannot be read ({error}): repair it or leave it out") from error
     return int(median(sizes))
 
 
@@ -180,7 +178,7 @@ class Request:
 
     @property
     def data_root(self) -> Path:
-        """What `--root` of the other verbs has to be."""
+        """The value of `--root` for the other verbs."""
         return settle(self.place, self.columns) if self.root is None else self.root
 
     @property
@@ -214,7 +212,7 @@ def plan_tryout(request: Request, images: ImageList, device: str, at_once: int) 
         before = read_json(file)
         if not isinstance(before, Mapping) or before.get("request") != asked:
             raise UserError(
-                f"{request.output} holds a try of other data or with other options: choose another --output, "
+                f"{request.output} holds a tryout of other data or with other options: choose another --output, "
                 "or delete that folder"
             )
         return str(before["plan"])

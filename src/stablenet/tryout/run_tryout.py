@@ -40,7 +40,7 @@ class Tryout:
 
 
 def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
-    """Everything; what an earlier start of the same request finished is taken as it is.   say: told what was found."""
+    """Run everything; what an earlier start of this request has finished is reused.   say: called with each finding."""
     images = request.open()
     say(f"{images.known_as}: {images.describe()}")
     _refuse_place(request, images.contains(request.output.resolve()))
@@ -110,7 +110,7 @@ def all_declined(result: BenchResult) -> str:
 
 
 def count_failed(result: BenchResult) -> int:
-    """Runs of plain training that predict one class for everything, or guess."""
+    """Number of runs of plain training that predict one class for everything, or guess."""
     runs = [load_run(ref.path) for value in result.cell(ERM, "all").values for ref in value.runs]
     chosen = [find_best(run.records) for run in runs]
     found = [find_failures(best["validation"]) for best in chosen if best is not None]
@@ -125,12 +125,12 @@ def write_verdict(result: BenchResult, declined: str = "", failed: int = 0) -> t
     plain, ours = result.cell(ERM, "all"), result.cell(STABLENET, "all")
     if failed:
         return (
-            f"Plain training learned nothing in {failed} of {plain.count} runs: the comparison says nothing.",
+            f"Plain training learned nothing in {failed} of {plain.count} runs: the comparison shows nothing.",
             "Give more --minutes, or start from pretrained weights: --backbone resnet50 --pretrained FILE.",
         )
     if declined:
         return (
-            f"StableNet found nothing to gain and trained plainly, to the bit: {_show(plain)} on the test images.",
+            f"StableNet found nothing to gain and trained plainly, bit for bit: {_show(plain)} on the test images.",
             f"Keep plain training. The reason: {declined}.",
         )
     worst = result.cell(STABLENET, "worst") if any(column.id == "worst" for column in result.columns) else None
@@ -165,5 +165,5 @@ def _advise(ours: ResultCell, worst: ResultCell | None) -> str:
         return f"Use it: stablenet predict {best} YOUR-IMAGES, or train longer with the commands below."
     return (
         "The seeds cannot tell a gain from chance: give more --minutes or --seeds, or keep plain training. "
-        "A test part whose contexts differ from the training images (--unseen, or a given split) shows most."
+        "A test part whose contexts differ from the training images (--unseen, or a given split) shows the most."
     )

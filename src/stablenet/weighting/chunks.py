@@ -1,11 +1,11 @@
-"""Features of a whole set, read chunk by chunk within a memory budget, and sums that do not depend on who adds them up.
+"""Features of a whole set, read chunk by chunk within a memory budget, and sums that do not depend on their order.
 
-A chunk is a fixed range of sample indices. Of several processes each holds some of the chunks. Partial sums of chunks
+A chunk is a fixed range of sample indices. Each of several processes holds some of the chunks. Partial sums of chunks
 are added as whole numbers of a fixed small unit: such additions are exact, hence the same in any order, and any number
 of processes finds the same bits.
 
-The budget chooses how a set is solved, in one piece or chunk by chunk, and how much of what a chunk needs is kept from
-one step to the next. The first changes results by rounding alone, the second not at all.
+The budget determines whether a set is solved in one piece or chunk by chunk, and how much of what a chunk needs is kept
+from one step to the next. The first changes results only by rounding, the second not at all.
 """
 
 from __future__ import annotations

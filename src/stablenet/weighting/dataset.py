@@ -1,11 +1,12 @@
-"""Weights for all N samples at once, and with offsets: features are collected first, weights handed out by index.
+"""Weights for all N samples at once, and with offsets: features are collected first, weights looked up by index.
 
 The paper's objection to a global solve is storage: features of every sample. Pooled features are small (60,000
-samples of 1,536 numbers in half precision: 184 MB), and what a solve takes beside them is bounded: a set that does not
+samples of 1,536 numbers in half precision: 184 MB), and what a solve uses besides them is bounded: a set that does not
 fit into its budget is read chunk by chunk.
 
-`WholeSet` is what `stablenet train` and `DatasetCriterion` train on alike, mean(w · CE(logits + offset, y)): features
-of all samples are collected before training, solved from once, and looked up by index in every step.
+`WholeSet` serves both `stablenet train` and `DatasetCriterion`, whose loss is mean(w · CE(logits + offset, y)):
+features of all samples are collected before training, and the solved weights and offsets are looked up by index in
+every step.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def solve_dataset(
     """Weights of all N samples, solved together (Eq. 7, learning_weight as it stands, no batches and no memory).
 
     features: (N, m), or a dict of layers by name.   labels: (N,) integer classes or (N, C) columns.
-    memory: what the solve may take beside the features, such as "4GiB"; None takes a share of what is free. Within it
-        a set is solved in one piece, beyond it chunk by chunk, which is the same to rounding.
+    memory: what the solve may use besides the features, such as "4GiB"; None takes a share of what is free. A set that
+        fits is solved in one piece, a larger one chunk by chunk, with the same result up to rounding.
     overrides: fields of `WeightingSettings`, on top of what a whole set changes in the preset (see this module).
     Returns a `Solution` whose weights (N,) sum to N.
 
@@ -108,7 +109,7 @@ class DatasetWeighting(SampleStore):
 
     strength: how far the handed-out weights are from ones, 1 + strength·(w − 1); let it rise from 0 over the first
         epochs (`set_strength`), because uneven weights disturb a network that has learned nothing yet.
-    storage, memory, place: as `SampleStore` has them.
+    storage, memory, place: see `SampleStore`.
     """
 
     weights: Tensor
@@ -184,7 +185,7 @@ class DatasetWeighting(SampleStore):
         self.dependence.copy_(torch.stack([self.course[0], interpolate(self.course, PLACES, self.strength)]))
 
     def describe(self) -> dict[str, float]:
-        """The weights as they are handed out, in numbers. Reads the device."""
+        """Statistics of the weights as they are looked up. Reads the device."""
         before, after = self.dependence.tolist()
         largest = float(self.handed.max())
         return {
@@ -214,7 +215,7 @@ def interpolate(values: Tensor, places: Sequence[float], at: Tensor) -> Tensor:
 
 
 class WholeSet(nn.Module):
-    """What a plan needs of the whole set, and nothing more: even weights are not solved for.
+    """The weights and offsets that a plan needs, and no more: even weights are not solved for.
 
     plan: see `WholeSetPlan`.   preset, overrides: of `DatasetWeighting`.   fold_seed: of the offsets' folds.
     """
@@ -264,7 +265,7 @@ class WholeSet(nn.Module):
             self.offsets.borrow(self.weighting)
 
     def settle(self, decision: Decision) -> None:
-        """Follow a decision. Where it is not to act, losses are those of plain training, to the bit."""
+        """Follow a decision. If it is not to act, losses are those of plain training, bit for bit."""
         self.acts.fill_(decision.act)
         self._acts = decision.act
 
@@ -330,7 +331,7 @@ class WholeSet(nn.Module):
         return found
 
     def _forget(self) -> None:
-        """Give back the memory of features that are not needed."""
+        """Free the memory of features that are not needed."""
         for store in (self.weighting, self.offsets):
             if store is not None:
                 store.forget()
@@ -358,7 +359,7 @@ class WholeSet(nn.Module):
         return {"dependence_before": before, "dependence_after": after, "ess_ratio": self.weighting.ess}
 
     def describe_samples(self) -> dict[str, Tensor]:
-        """What entered the loss of every sample last.
+        """What last entered the loss of every sample.
 
         weight: (N,).   With offsets, offset: (N, C), added to the logits, and context: (N, C), by how much the context
         raises the log-probability of every class, log p(y | c) − log p(y), as far as it is trusted; both (N,), of the

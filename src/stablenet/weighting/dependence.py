@@ -1,4 +1,4 @@
-"""The dependence of features under weights: the public functions, and the choice of how to compute them."""
+"""The dependence of features under weights: the public functions, and the choice of algorithm."""
 
 from __future__ import annotations
 

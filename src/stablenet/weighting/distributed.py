@@ -75,7 +75,7 @@ def rank() -> int:
 
 @contextmanager
 def name_lost_process() -> Iterator[None]:
-    """Say in a sentence that another process ended in the middle of something that all do together."""
+    """Report in one sentence that another process ended during a collective operation."""
     try:
         yield
     except RuntimeError as error:

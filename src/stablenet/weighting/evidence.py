@@ -1,15 +1,16 @@
-"""Evidence, from training data alone, of whether context and label are tied: what `recommended.decide` decides by.
+"""Evidence, from training data alone, of whether context and label are correlated: the basis of `recommended.decide`.
 
 Two signs, both cheap and without a network:
 
 - THE BORDER AGAINST THE MIDDLE: how much of the label colours and textures predict at the border of the image, where
-  mostly the surroundings are, and in the middle, where mostly the object is. Where the border knows about as much as
-  the middle, it is the surroundings that predict the label; where the middle knows far more, it is the object.
+  mostly the surroundings are, and in the middle, where mostly the object is. Where the border predicts about as much as
+  the middle, it is the surroundings that predict the label; where the middle predicts far more, it is the object.
 - NAMED CONTEXTS (domains, sites, seasons), where there are several: how much of the label they predict.
 
-In order: the hand-made features of border and middle, then what they predict. Sums over samples are all that is kept,
-so that sets of any size cost the same, and several processes add theirs. They are kept for ten parts of the samples, so
-that each part can be left out in turn: that is how sure the quotient of border and middle is (a jackknife).
+In order: the hand-made features of border and middle, then what they predict. Only sums over samples are kept, so that
+data sets of any size need the same memory, and several processes add theirs. They are kept for ten parts of the
+samples, so that each part can be left out in turn, which gives the standard error of the quotient of border and middle
+(a jackknife).
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ def shrink(images: Tensor) -> Tensor:
 
 
 class UnitRange:
-    """Images of any normalization to 0..1, for loops that hand over nothing else.
+    """Images of any normalization to 0..1, for loops that provide nothing else.
 
-    What was subtracted from a channel and what it was divided by is taken from the first batch: somewhere in it every
-    channel is black, and somewhere full.
+    The range of every channel is taken from the first batch, assuming that each channel is black somewhere in it, and
+    saturated somewhere.
     """
 
     def __init__(self, shared: bool = False) -> None:
@@ -145,9 +146,9 @@ LEFT_OUT = 1e-4  # share of the variance that the axes may miss
 
 @dataclass(frozen=True)
 class Evidence:
-    """border, middle: share of the label's variance that colours and textures predict there, less what chance gives,
-    0 to 1; None where the inputs are no images.
-    quotient: border over middle.   least: what it is at least, two standard errors below.
+    """border, middle: share of the label's variance that colours and textures predict there, less what chance gives, 0
+    to 1; None if the inputs are not images.
+    quotient: border over middle.   least: two standard errors below it.
     contexts: share of the label's entropy that the named contexts predict, each sample from the others, less chance;
         None where fewer than two are named.
     """
@@ -215,7 +216,7 @@ class EvidenceSums:
 
     @torch.no_grad()
     def weigh(self) -> Evidence:
-        """The evidence of all that was added; rounded, so that the order of the sums does not show."""
+        """The evidence of everything added; rounded, so that the order of the sums has no effect."""
         contexts = None
         if self._table is not None:
             table = self._join(self._table).view(self._contexts, self._classes)
@@ -240,7 +241,7 @@ class EvidenceSums:
 
 
 def compare_shares(border: Tensor, middle: Tensor) -> tuple[float, float]:
-    """The quotient of the shares that two kinds of features explain, and what it is at least.
+    """The quotient of the shares that two kinds of features explain, and its lower bound.
 
     border, middle: (parts, 1 + m, 1 + m + C), as `explained_share` takes their sums. The error is that of the
     quotient's logarithm by the jackknife: (k − 1)/k·Σ (l_j − l̄)², l_j without part j of k.

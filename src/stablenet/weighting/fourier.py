@@ -1,4 +1,4 @@
-"""Random Fourier features: the functions in whose covariance dependence shows (Eq. 4, rff_transform)."""
+"""Random Fourier features: functions whose covariance reveals dependence (Eq. 4, rff_transform)."""
 
 from __future__ import annotations
 

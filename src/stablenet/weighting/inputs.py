@@ -1,4 +1,4 @@
-"""What the weighting accepts: features, layers and labels, checked once, each mistake named in one sentence.
+"""The inputs of the weighting: features, layers and labels, checked once, with one sentence for each mistake.
 
 On an accelerator values are checked without waiting: the verdict is read when the next batch comes.
 """
@@ -140,7 +140,7 @@ ALL_GOOD, BAD_LABEL = -1, -2  # verdicts; any other is the index of the first co
 
 
 class PendingCheck:
-    """The verdict on the latest batch, on its way from the device to the host.
+    """The check of the latest batch, on its way from the device to the host.
 
     The copy to the host is asynchronous, and reading it at the next call waits only for work that was queued before the
     previous backward pass: the device never idles. Batches that are replayed note theirs on the device, where it is

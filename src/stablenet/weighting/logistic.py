@@ -1,4 +1,4 @@
-"""What offsets are predicted with: leading components of features, and cross-fitted logistic regression."""
+"""The regression behind the offsets: leading components of features, and cross-fitted logistic regression."""
 
 from __future__ import annotations
 

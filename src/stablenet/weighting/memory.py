@@ -1,4 +1,4 @@
-"""What the weighting remembers of past batches: the paper's averaged groups, or a queue of real samples.
+"""The memory of past batches: the paper's averaged groups, or a queue of real samples.
 
 All state is in persistent buffers and, for the counters that the host must know without asking the device, in the
 module's extra state, so that `state_dict` carries everything a resumed run needs.
@@ -58,7 +58,7 @@ class Memory(nn.Module, ABC):
         self.stored = 0  # batches taken in; a queue counts rows
 
     def check(self, features: Tensor, labels: Tensor | None) -> None:
-        """Refuse a batch that cannot be joined or stored, before anything changes.
+        """Refuse a batch that cannot be joined or stored, before any state changes.
 
         features: (B, m).   labels: (B,) classes, (B, C) columns, or None.
         """
@@ -114,7 +114,7 @@ class Memory(nn.Module, ABC):
         """Count a batch of that size, which was written."""
 
     def place(self) -> Hashable:
-        """What decides, beside a batch's shape, which rows are read and written: same place, same device work."""
+        """Determines, together with a batch's shape, which rows are read and written: same place, same device work."""
         buffers = tuple(getattr(self, name).data_ptr() for name in STATE)
         return buffers, self.filled, self._position()
 

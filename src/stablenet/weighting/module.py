@@ -1,7 +1,7 @@
-"""StableWeighting: the weights of each batch, in three lines of anybody's training loop.
+"""StableWeighting: the weights of each batch, in three lines of any training loop.
 
-One call judges the values, joins the memory, solves and remembers. Everything in it is device work, for most settings
-without a decision of the host (`may_record`), so that a CUDA graph can hold it.
+One call checks the values, joins the memory, solves and updates the memory. All of it is device work, for most settings
+without a decision of the host (`may_record`), so that it can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class StableWeighting(nn.Module, HostSide):
     overrides: any field of `WeightingSettings` by name: num_functions, bandwidth, form, pairs, groups, alphas, steps,
         learning_rate, penalty, min_ess, method, seed, …
 
-    In `eval()` the weights are ones and the memory is left alone. Features are cut off from the graph: their gradient
-    is that of the weighted loss. Random numbers come from a generator of the module's own.
+    In `eval()` the weights are ones and the memory is left alone. Features are detached from the graph: their gradient
+    is that of the weighted loss. Random numbers come from the module's own generator.
     """
 
     def __init__(self, preset: str = "recommended", **overrides: Any) -> None:
@@ -196,12 +196,12 @@ class StableWeighting(nn.Module, HostSide):
 
     @property
     def diagnostics(self) -> dict[str, Any]:
-        """The latest solve in numbers. Reading it waits for the device; training without reading it does not.
+        """Statistics of the latest solve. Reading them waits for the device; training without reading them does not.
 
         dependence_before / dependence_after: D with uniform batch weights and with the returned ones.
         ess_ratio: effective sample size over batch size.   steps: inner steps done.   kept_step: the one returned.
         guard_events: iterates blended by the ESS guard; whether uniform weights were the best.
-        optimality_gap: what a linear model of the objective could still gain; path: which code computed it.
+        optimality_gap: how much a linear model of the objective could still fall; path: which code computed it.
         """
         if self._last is None:
             return {}

@@ -1,29 +1,29 @@
 """Offsets: what the context predicts of the label, added to the logits in training so that the network learns the rest.
 
-Weights lose their force where a network fits every sample: a loss near zero stays near zero under any weight. They also
-cannot raise what is not there: a class that no training image shows in some context. Offsets have neither weakness.
-With p(y | c) what the context c of a sample tells of its label, training on
+Weights lose their effect once a network fits every sample: a loss near zero stays near zero under any weight. They also
+cannot raise samples that do not exist: a class that no training image shows in some context. Offsets have neither
+weakness. With p(y | c) the label's probability given the context c of a sample, training on
 
     CE(g(f(x)) + log p(· | c) − log p(·), y)
 
 lets the network explain only what the context leaves open; it is used without the offset. Under the model
 p(y | x) ∝ p_object(y | x)·p(y | c)/p(y) the logits g(f(x)) then are those of the object alone.
 
-The context is not known. Shallow features stand for it: p(y | c) is a logistic regression on them, cross-fitted, so
-that no sample's own label takes part in its offset, and its ridge is the one that predicts held-out labels best.
+The context is not known. Shallow features serve as a proxy: p(y | c) is a logistic regression on them, cross-fitted, so
+that no sample's own label takes part in its offset, with the ridge that predicts held-out labels best.
 
-On all features such a regression may name the object, too. What it explains of the label's entropy, U, says how far to
-trust it: offsets are multiplied by √U, as a correlation is the root of a share of variance. A pretrained network's
-features name the object more than the context. There the few components in which samples differ most, with their
-products, stand for the context (`components`): they show the style and less of the object, and are trusted whole.
-Labels that features do not predict leave every offset at zero. Where features tell nearly everything they name the
-object, or nothing would be left to learn: as U goes from 1 − `LEFT` to 1 the offsets fade to none.
+On all features such a regression may identify the object, too. The share U of the label's entropy that it explains
+determines how far it is trusted: offsets are multiplied by √U, as a correlation is the root of a share of variance. A
+pretrained network's features identify the object more than the context. There the few leading components, with their
+products, serve as the proxy (`components`): they show the style and less of the object, and are trusted fully. Labels
+that features do not predict leave every offset at zero. Where features predict nearly everything, they identify the
+object, or nothing would be left to learn: as U goes from 1 − `LEFT` to 1 the offsets fade to zero.
 
-A set that does not fit into the memory it is given is read chunk by chunk. Where N × C offsets are too many to keep,
-what gives them is kept instead, the components of every sample and the regressions, or they are kept in half precision.
+A set that does not fit into the given memory is read chunk by chunk. Where N × C offsets are too many to keep, the
+components of every sample and the regressions are kept instead, or the offsets are kept in half precision.
 
-Offsets can go too far, beside weights above all, and most where labels are noisy: the network then answers against the
-context. Held-out source samples show it (`context_use`), and `DatasetOffsets.weaken` is the remedy.
+Offsets can be too strong, above all together with weights and with noisy labels: the network then predicts against the
+context. Held-out source samples show this (`context_use`), and `DatasetOffsets.weaken` is the remedy.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ from stablenet.weighting.logistic import (
     stream_components,
     whole_regressors,
 )
+from stablenet.weighting.recommended import WEAKEN
 from stablenet.weighting.samples import SampleStore
 
 LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade. By argument; published runs have more
@@ -132,8 +133,8 @@ def solve_offsets(
 
     features: (N, m), or a dict of layers by name: of layers that show the context, not yet the object.
     labels: (N,) integer classes below num_classes; None takes those that occur.   seed: of the folds.
-    components: 0 regresses on all features and trusts them by √U; more on so many leading components, trusted whole.
-        Both fade as U goes from 1 − `LEFT` to 1.
+    components: 0 regresses on all features and scales by √U; k > 0 regresses on k leading components, without that
+        factor. Both fade as U goes from 1 − `LEFT` to 1.
     memory: as in `solve_dataset`.
 
     >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
@@ -179,7 +180,7 @@ def streamed_need(total: int, width: int, classes: int, components: int, device:
 
 
 def read_context(rows: Rows, classes: int, components: int, budget: int) -> Regressors:
-    """What stands for the context of each sample: all features or their leading components, standardized."""
+    """The proxy for the context of each sample: all features or their leading components, standardized."""
     if not rows.apart and (rows.total < rows.width or whole_need(rows.total, rows.width, classes) <= budget):
         z = rows.whole()
         return whole_regressors(leading_components(z, components) if components else _scale(z))
@@ -256,10 +257,10 @@ class DatasetOffsets(SampleStore):
     In training, `cross_entropy(logits + offsets(index), y)`; to evaluate, the logits alone. Keeps N × C numbers; where
     these are more than a quarter of the memory, what they are computed from (with components), or half precision.
 
-    strength: offsets are multiplied by it; beside weights that make context and label independent, whole offsets would
-        remove the dependence twice.
-    components: as in `solve_offsets`.   storage, memory, place: as `SampleStore` has them.
-    `weaken` them where the network comes to answer against the context, see `context_use`.
+    strength: offsets are multiplied by it; together with weights that make context and label independent, full offsets
+        would remove the dependence twice.
+    components: as in `solve_offsets`.   storage, memory, place: see `SampleStore`. `weaken` them if the network begins
+    to predict against the context, see `context_use`.
     """
 
     offsets: Tensor  # (N, C), or empty with `predicted`
@@ -320,7 +321,7 @@ class DatasetOffsets(SampleStore):
 
     @property
     def act(self) -> bool:
-        """Whether any is not zero. Reads the device."""
+        """Whether any offset is not zero. Reads the device."""
         if self.predicted is not None:
             return bool(self.left * self.predicted.trust.any())
         return bool(self.offsets.any())
@@ -336,7 +337,7 @@ class DatasetOffsets(SampleStore):
         self._lender = [lender]
 
     @torch.no_grad()
-    def weaken(self, factor: float = 0.5) -> float:
+    def weaken(self, factor: float = WEAKEN) -> float:
         """Multiply the offsets, also of later solves, by the factor. Returns what is left of the strength, 0 to 1."""
         if not 0 <= factor <= 1:
             raise UserError(f"offsets are weakened by a factor from 0 to 1, got {factor}")

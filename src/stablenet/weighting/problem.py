@@ -1,12 +1,13 @@
 """The weight problem: from features, labels and settings to the statistics whose sum is minimised.
 
-With `objective="share"`, the dependence is a share of what is possible: its size means the same for every network.
+With `objective="share"`, the dependence is a share of its possible maximum, so that its value means the same for every
+network.
 
 With functions of unit variance and classes weighed by 1/√frequency, label pairs give the mean correlation ratio
 
     share(w) = 1/k Σ_j η²_j(w),   η² = share of a function's variance that lies between the classes,
 
-between 0 (the label tells nothing about the features) and 1. Permuting the labels of n samples in C classes leaves
+between 0 (the label says nothing about the features) and 1. Permuting the labels of n samples in C classes leaves
 (C − 1)/(n − 1) of it on average: what lies below is chance, and weights that remove chance remove nothing. So the
 penalty of uneven weights grows by a multiple of
 
@@ -14,8 +15,8 @@ penalty of uneven weights grows by a multiple of
 
 chance divided by the correlation: much with few samples, little where the label explains a lot.
 
-Such a solve is some thousand small operations one after the other. Shared among threads, each of them waits for the
-slowest thread; on a machine that does anything else at all, that wait is many times longer than the work.
+Such a solve is about a thousand small operations in sequence. Divided among threads, each of them waits for the slowest
+thread; on a machine that is doing anything else, that wait is many times longer than the work.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def chance_share(labels: Tensor) -> float:
 
 
 def doubt(labels: Tensor, share: float) -> float:
-    """How little a share that the labels explain is to be trusted (see above)."""
+    """How far a share that the labels explain may be due to chance (see above)."""
     return chance_share(labels) / math.sqrt(max(share, SMALLEST))
 
 

@@ -1,21 +1,22 @@
-"""The preset `recommended`: every constant and every rule of it, with its reason and where it was measured.
+"""The preset `recommended`: all its constants and rules, each with its reason and where it was measured.
 
-`stablenet train`, `DatasetCriterion`, the adapters for other training loops and `stablenet diagnose` all ask here.
+`stablenet train`, `DatasetCriterion`, the adapters for other training loops and `stablenet diagnose` all use this
+module.
 
-The rules, in the order in which a training meets them:
+The rules, in the order in which they apply:
 
 0. WHETHER TO ACT is decided from the training data alone (`decide`): where the surroundings do not predict the label,
-   or contexts are named and do not, the training is plain training, to the bit.
-1. FEATURES are those of the first two stages of the network as it starts, pooled; of a pretrained network also those
-   of the third at the border of the image (`TAPS`, `BORDER_TAP`, `choose_taps`).
-2. Where the whole training set is at hand, everything is solved once, before training (`WHOLE_SET`, `recommend`):
+   or contexts are named and do not, training is plain training, bit for bit.
+1. FEATURES are those of the first two stages of the initial network, pooled; of a pretrained network also those of the
+   third stage at the border of the image (`TAPS`, `BORDER_TAP`, `choose_taps`).
+2. If the whole training set is available, everything is solved once, before training (`WHOLE_SET`, `recommend`):
    - a network trained FROM SCRATCH gets weights, which grow over the first sixth of the epochs, and half the offsets;
    - a PRETRAINED network gets one and a half times the offsets of leading components, and even weights.
-   Where only batches are known (`StableWeighting`, `StableCriterion`, DomainBed), it gets weights alone (`BATCH`).
+   If only batches are available (`StableWeighting`, `StableCriterion`, DomainBed), it gets only weights (`BATCH`).
 3. EPOCHS are ranked by source validation under weights of the held-out samples, and those in which the network clearly
-   uses the context rank lower; offsets that make it answer against the context are halved (`context_use`, `CLEAR`).
+   uses the context rank lower; offsets that make it predict against the context are halved (`context_use`, `CLEAR`).
 
-The preset has VERSIONS (`CURRENT`), so that a run is never taken for one of another version: see the end of the file.
+The preset has VERSIONS (`CURRENT`), so that a run is never mistaken for one of another version: see the end.
 """
 
 from __future__ import annotations
@@ -40,16 +41,17 @@ NAME = "recommended"
 SURROUNDINGS = 0.55  # of the middle's share, two standard errors below what was measured
 LEAST_BORDER = 0.05  # of the label's variance: below it there is little to gain
 # Of the label's entropy, by named contexts: PACS 0.01 to 0.05, unbalanced 0.01 to 0.02, where nothing is gained;
-# flexible 0.29 to 0.31. Below it they keep the preset from acting; where the user asks for them, they decide alone.
+# flexible 0.29 to 0.31. Below it they keep the preset from acting; with by_contexts they decide alone.
 TIED = 0.1
 
 # --- Which features -----------------------------------------------------------------------------------------------
 # Context shows in early layers; the last one mostly encodes the label. On MNIST-M at 0.9 the last layer gains a quarter
 # of what shallow stages do, and which of the two stages makes no difference (ablations in results/mnist-m).
 TAPS = ("stage1", "stage2")
-# The third stage of a pretrained network knows kinds of places, but also the object: so it is read where the
-# surroundings are, at the border of the image, besides the first two. On the beds to develop on, linear heads with
-# offsets of the three gain more away from the context than with those of the first two (results/natural/context.md).
+# The third stage of a pretrained network distinguishes kinds of places, but also shows the object: so it is read where
+# the surroundings are, at the border of the image, in addition to the first two. On the development beds, linear heads
+# with offsets of the three gain more away from the context than with those of the first two
+# (results/natural/context.md).
 BORDER_TAP = "stage3:border"  # where the network names a third stage
 LAST_LAYER = "last"
 
@@ -96,7 +98,7 @@ WEAKEN = 0.5  # what is left of the offsets after an epoch in which the network 
 
 @dataclass(frozen=True)
 class Decision:
-    """act: whether weights and offsets are used.   reason: a sentence without a full stop.   evidence: it rests on."""
+    """act: whether weights and offsets are used.   reason: a sentence without a full stop.   evidence: the basis."""
 
     act: bool
     reason: str
@@ -104,7 +106,7 @@ class Decision:
 
     @property
     def figures(self) -> dict[str, float | str]:
-        """What goes into a run's records: nothing that was not measured."""
+        """The fields for a run's records: only what was measured."""
         found = self.evidence
         measured = {
             "border_predicts": found.border,
@@ -160,12 +162,13 @@ def judge_surroundings(evidence: Evidence) -> tuple[bool, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeSetPlan:
-    """What a training does with the whole set.
+    """What training does with the whole set.
 
     strength: how far the weights go, 1 + strength·(w − 1); 0 leaves them even, and nothing is solved for them.
     ramp: share of the epochs over which they grow from ones to that.
-    offset: how much of the offsets is added to the logits; 0 turns them off.
-    components: offsets are solved from so many leading components of all taps; 0 takes the first tap as it is.
+    offset: the factor by which offsets are added to the logits; 0 turns them off.
+    components: the number of leading components of all taps that offsets are solved from; 0 takes the first tap as it
+        is.
     penalty: of the weights; None keeps that of the preset.
     """
 
@@ -195,7 +198,7 @@ def recommend(
     offset: float | None = None,
     components: int | None = None,
 ) -> WholeSetPlan:
-    """The plan of the preset; whatever is given takes the place of its own choice.
+    """The plan of the preset; any argument given replaces its own choice.
 
     pretrained: whether the body was trained on other images. Such a network soon fits every sample, and reweighting has
         no effect once the training loss is near zero; offsets still act.
@@ -225,13 +228,13 @@ def choose_taps(known: Container[str], pretrained: bool = False) -> tuple[str, .
 
 
 def context_use(plain: float, weighted: float, effective: float) -> float:
-    """How clearly a network answers with the context (above 0) or against it (below 0), in standard errors.
+    """How clearly a network predicts with the context (above 0) or against it (below 0), in standard errors.
 
         (a − a_w) / √(ā(1 − ā)/n_w)
 
-    a, a_w: `plain` and `weighted`, accuracy on held-out source samples, 0 to 1, with all alike and under weights that
-        make context and label independent; ā their mean. A network that does without the context is equally good at
-        both, if rare pairs of class and context are as hard as common ones.
+    a, a_w: `plain` and `weighted`, accuracy on held-out source samples, 0 to 1, with equal weights and under weights
+        that make context and label independent; ā their mean. A network that does not use the context has the same
+        accuracy with both, if rare pairs of class and context are as hard as common ones.
     n_w: `effective`, the effective number of samples under the weights. The root is the standard error of a_w, more
         than that of the difference: below about a hundred samples nothing is clear. ā(1 − ā) is at least 1/n_w.
 
@@ -260,7 +263,7 @@ CHANGES = {
 
 
 def restate(parameters: Mapping[str, Any], version: str, pretrained: bool) -> dict[str, Any]:
-    """`method.parameters` of a whole-set run of `recommended` of a version, with what was its default then.
+    """`method.parameters` of a whole-set run of `recommended` of a version, with the defaults of that version.
 
     >>> restate({"components": 8}, FIRST, pretrained=True)
     {'act': 'always', 'components': 8, 'taps': ['stage1', 'stage2'], 'offset': 1.0}

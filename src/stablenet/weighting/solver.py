@@ -34,7 +34,7 @@ RETREAT = 0.25  # what a rise of the objective does to it with `on_rise="retreat
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solve returns. All tensors live on the features' device; none was read by the host."""
+    """The result of a solve. All tensors are on the features' device; none was read by the host."""
 
     weights: Tensor  # (B,) non-negative, sums to B
     logits: Tensor  # (B,) of the weights, before the guard

@@ -8,8 +8,8 @@ from torch import nn
 
 from stablenet.data.augment import Normalization, Resize
 from stablenet.data.loader import BatchSettings, Loader, render_part
-from stablenet.data.sources.digits import NUM_TEXTURES, draw_texture, draw_textures, embedded_table, texture_names
-from stablenet.data.splits import split_table
+from stablenet.data.sources.digits import NUM_TEXTURES, draw_texture, draw_textures, read_embedded, texture_names
+from stablenet.data.splits import split_images
 
 
 def _describe(crops):
@@ -66,7 +66,7 @@ CENTRED = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
 def test_digits_are_scikit_learns_enlarged():
-    table, bunch = embedded_table(), load_digits()
+    table, bunch = read_embedded(), load_digits()
     digits = table.read_digits()
     assert (digits.shape, digits.dtype) == ((1797, 28, 28), np.uint8)
     np.testing.assert_array_equal(table.rows["label"], bunch.target)
@@ -78,7 +78,7 @@ def test_digits_are_scikit_learns_enlarged():
 
 
 def test_there_are_enough_backgrounds_of_the_right_form():
-    table = embedded_table()
+    table = read_embedded()
     backgrounds = table.read_backgrounds()
     assert len(backgrounds) == len(table.domains) == len(set(table.domains)) >= 100
     assert {(image.shape, image.dtype.name) for image in backgrounds} == {((96, 96, 3), "uint8")}
@@ -102,8 +102,8 @@ def _accuracy(network, samples):
 
 def _train_plainly(seed, epochs):
     """Accuracy on source validation and on the shifted target, at the dominant ratio 0.9."""
-    table = embedded_table()
-    manifest = split_table(table, "adversarial", seed=seed, ratio=0.9)
+    table = read_embedded()
+    manifest = split_images(table, "adversarial", seed=seed, ratio=0.9)
     parts = {part: render_part(table, manifest, part) for part in ("train", "validation", "test")}
     loader = Loader(parts["train"], BatchSettings(batch_size=64, seed=seed, drop_last=True), Resize(28, CENTRED))
     with torch.random.fork_rng():

@@ -109,9 +109,9 @@ def test_folders_name_their_own_classes(write_files: Callable[..., Path], tmp_pa
         open_own(root, label="species")
     with pytest.raises(UserError, match="does not exist: give a folder of images, a CSV file or the name of a source"):
         open_own(tmp_path / "nothing")
-    with pytest.raises(UserError, match=r"reads no image list: use the source table for l\.csv"):
+    with pytest.raises(UserError, match=r"reads no image list: use the source image-list for l\.csv"):
         read_source("folder", root, listing=Path("l.csv"))
-    with pytest.raises(UserError, match="pacs is no image list of yours"):
+    with pytest.raises(UserError, match="pacs does not read an image list"):
         read_source("pacs", root, Columns(label="species"))
 
 
@@ -123,7 +123,7 @@ def test_every_source_says_what_it_is() -> None:
         assert source.origin
         assert source.licence
         assert source.layouts
-        assert source.counts or name in ("folder", "table", "composed")
+        assert source.counts or name in ("folder", "image-list", "composed")
         assert not source.downloads or source.by_hand
     with pytest.raises(UserError, match="unknown data source 'pcas': did you mean 'pacs'"):
         read_source("pcas", Path())

@@ -25,7 +25,7 @@ def test_listing(suffix: str, write_files: Callable[..., Path]) -> None:
         rows.to_parquet(file)
     else:
         rows.to_csv(file, index=False, sep="\t" if suffix == ".tsv" else ",")
-    table = read_source("table", file)
+    table = read_source("image-list", file)
     assert table.classes == ("9", "10"), "numbers in the order of their value"
     assert table.domains == ("NA", "n", "s")
     assert list(table.rows["id"]) == ["NA.png", "x/a.png", "x/b.png"]
@@ -51,15 +51,15 @@ def test_listing_mistakes(text: str, message: str, write_files: Callable[..., Pa
     (root / "empty.png").touch()
     (root / "list.csv").write_text(text)
     with pytest.raises(UserError, match=message):
-        read_source("table", root / "list.csv")
+        read_source("image-list", root / "list.csv")
 
 
 def test_not_a_table(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"expected a \.csv, \.tsv or \.parquet file"):
-        read_source("table", tmp_path)
+        read_source("image-list", tmp_path)
     (tmp_path / "x.parquet").write_bytes(b"nothing")
     with pytest.raises(UserError, match="cannot be read as a table"):
-        read_source("table", tmp_path / "x.parquet")
+        read_source("image-list", tmp_path / "x.parquet")
 
 
 def write_list(file: Path, *lines: str) -> Path:
@@ -74,7 +74,7 @@ def test_columns_are_found_by_usual_names_or_named(write_files: Callable[..., Pa
     assert usual.given_parts == {"train": 1, "test": 1}
     assert usual.title == "metadata"
     file = write_list(root / "own.csv", "image,species,site,fold", "a.png,x,n,train", "b.png,y,s,TEST")
-    named = read_source("table", file, Columns(path="image", label="species", context="site", part="fold"))
+    named = read_source("image-list", file, Columns(path="image", label="species", context="site", part="fold"))
     assert named.domains == ("n", "s")
     assert list(named.rows["part"]) == ["train", "test"]
     assert open_own(file, path="image", label="species").given_parts == {}
@@ -98,8 +98,8 @@ def test_a_column_of_something_else_is_no_split_and_says_so(write_files: Callabl
     file = write_list(root / "l.csv", "path,label,part", "a.png,x,wing", "b.png,y,train")
     table = open_own(file)
     assert table.given_parts == {}
-    assert table.notes[0].startswith("'wing' in the column part is no part of a split (train, training, 0, ")
-    with pytest.raises(UserError, match="'wing' in the column part is no part of a split"):
+    assert table.notes[0].startswith("'wing' in the column part is not a part of a split (train, training, 0, ")
+    with pytest.raises(UserError, match="'wing' in the column part is not a part of a split"):
         open_own(file, part="part")
 
 
@@ -107,7 +107,7 @@ def test_paths_begin_at_root_or_beside_the_list(write_files: Callable[..., Path]
     root = write_files(["x/a.png", "x/b.png"])
     apart = write_list(tmp_path / "l.csv", "path,label", "x/a.png,1", "x/b.png,2")
     assert open_own(apart, root=root).root == root
-    assert read_source("table", root, listing=apart).root == root
+    assert read_source("image-list", root, listing=apart).root == root
     beside = write_list(root / "l.csv", "path,label", "x/a.png,1", "x/b.png,2")
     assert open_own(beside, root=tmp_path).root == root, "the folder of other data, as STABLENET_DATA may be"
     with pytest.raises(UserError, match=r"2 files listed in .* do not exist: x/a\.png, x/b\.png; sought in"):

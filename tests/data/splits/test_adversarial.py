@@ -11,7 +11,7 @@ import pytest
 from stablenet.data.image_list import ComposedList
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.errors import UserError
 
 CLASSES = tuple("0123456789")
@@ -53,7 +53,7 @@ def check_rules(manifest: Manifest, ratio: float, test_ratio: float) -> None:
 
 @pytest.mark.parametrize("ratio", [0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
 def test_rules(digits: ComposedList, ratio: float) -> None:
-    manifest = split_table(digits, "adversarial", 0, ratio=ratio)
+    manifest = split_images(digits, "adversarial", 0, ratio=ratio)
     check_rules(manifest, ratio, ratio)
     train = manifest.counts("train") + manifest.counts("validation")
     assert (train > 0).to_numpy().sum() == 200, "200 domains in 10 subsets of 20"
@@ -63,11 +63,11 @@ def test_rules(digits: ComposedList, ratio: float) -> None:
 
 
 def test_test_ratio_is_a_parameter(digits: ComposedList) -> None:
-    check_rules(split_table(digits, "adversarial", 0, ratio=0.9, test_ratio=0.5), 0.9, 0.5)
+    check_rules(split_images(digits, "adversarial", 0, ratio=0.9, test_ratio=0.5), 0.9, 0.5)
 
 
 def test_digits_stay_in_their_subset_and_keep_their_label(digits: ComposedList) -> None:
-    manifest = split_table(digits, "adversarial", 0, train_size=900, test_size=300)
+    manifest = split_images(digits, "adversarial", 0, train_size=900, test_size=300)
     known = digits.rows.set_index("id")
     origin = known.loc[manifest.rows["id"]].reset_index()
     assert (manifest.rows["label"] == origin["label"]).all()
@@ -80,7 +80,7 @@ def test_digits_stay_in_their_subset_and_keep_their_label(digits: ComposedList) 
 
 
 def test_places_are_uniform_and_independent(digits: ComposedList) -> None:
-    rows = split_table(digits, "adversarial", 0).rows
+    rows = split_images(digits, "adversarial", 0).rows
     assert rows["u"].between(0, 65535).all()
     assert rows["v"].between(0, 65535).all()
     for column in ("u", "v"):
@@ -91,29 +91,29 @@ def test_places_are_uniform_and_independent(digits: ComposedList) -> None:
 
 
 def test_random_draws_from_all_backgrounds_for_both_parts(digits: ComposedList) -> None:
-    manifest = split_table(digits, "adversarial", 0, ratio="random")
+    manifest = split_images(digits, "adversarial", 0, ratio="random")
     for part in ("train", "test"):
         counts = manifest.counts(part).sum(axis=1)
         assert (counts > 0).mean() > 0.98
         assert counts.max() < 8 * counts.mean()
     assert "dominant" not in manifest.parameters
-    fewer = split_table(digits, "adversarial", 0, ratio="random", backgrounds=7)
+    fewer = split_images(digits, "adversarial", 0, ratio="random", backgrounds=7)
     assert fewer.rows["domain"].nunique() == 7
 
 
 def test_background_pool_is_a_parameter(digits: ComposedList) -> None:
-    manifest = split_table(digits, "adversarial", 0, ratio=0.8, backgrounds=40)
+    manifest = split_images(digits, "adversarial", 0, ratio=0.8, backgrounds=40)
     assert manifest.rows["domain"].nunique() == 40
     train = manifest.counts("train") + manifest.counts("validation")
     assert (train > 0).sum().tolist() == [4] * 10
-    uneven = split_table(digits, "adversarial", 0, ratio=0.8, backgrounds=25)
+    uneven = split_images(digits, "adversarial", 0, ratio=0.8, backgrounds=25)
     assert sorted(((uneven.counts("train") + uneven.counts("validation")) > 0).sum()) == [2] * 5 + [3] * 5
 
 
 def test_seeds(digits: ComposedList) -> None:
-    first = split_table(digits, "adversarial", 0)
-    assert first.hash == split_table(digits, "adversarial", 0).hash
-    assert split_table(digits, "adversarial", 1).parameters["dominant"] != first.parameters["dominant"]
+    first = split_images(digits, "adversarial", 0)
+    assert first.hash == split_images(digits, "adversarial", 0).hash
+    assert split_images(digits, "adversarial", 1).parameters["dominant"] != first.parameters["dominant"]
 
 
 @pytest.mark.parametrize(
@@ -132,22 +132,22 @@ def test_seeds(digits: ComposedList) -> None:
 )
 def test_mistakes(digits: ComposedList, parameters: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        split_table(digits, "adversarial", 0, **parameters)
+        split_images(digits, "adversarial", 0, **parameters)
 
 
 def test_images_do_not_fit(digits: ComposedList) -> None:
     with pytest.raises(UserError, match="the split classic needs images in domains; mnist-m has digits"):
-        split_table(digits, "classic", 0, target="b000")
+        split_images(digits, "classic", 0, target="b000")
 
 
 def test_full_mnist_m(data_folder: Path) -> None:
-    manifest = split_table(read_source("mnist-m", data_folder), "adversarial", 0, ratio=0.9, train_size=6000)
+    manifest = split_images(read_source("mnist-m", data_folder), "adversarial", 0, ratio=0.9, train_size=6000)
     check_rules(manifest, 0.9, 0.9)
     assert len(manifest.part("test")) == 10_000
     assert manifest.hash == "0a85dff386f5ae16e1125aa310d49c821dd84729a745c0ee5f5656a7d5f62e25"
 
 
 def test_embedded_goes_the_same_way() -> None:
-    manifest = split_table(read_source("embedded", None), "adversarial", 0)
+    manifest = split_images(read_source("embedded", None), "adversarial", 0)
     check_rules(manifest, 0.9, 0.9)
     assert len(manifest.domains) >= 100

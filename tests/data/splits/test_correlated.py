@@ -6,7 +6,7 @@ import pytest
 
 from stablenet.data.image_list import CutoutList, ImageList
 from stablenet.data.sources import read_source
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.data.splits.correlated import next_own
 from stablenet.errors import UserError
 
@@ -46,7 +46,7 @@ def count(manifest, *parts):
 
 @pytest.mark.parametrize("ratio", [0.6, 0.8, 0.95, 0.99])
 def test_ratios_and_balanced_test(ratio):
-    manifest = split_table(make_list(), "correlated", 3, ratio=ratio)
+    manifest = split_images(make_list(), "correlated", 3, ratio=ratio)
     train = count(manifest, "train", "validation")
     for name, own, total in (("cat", "lake", 120), ("dog", "road", 180)):
         assert train[name].sum() == total, "a quarter is kept for the test"
@@ -60,21 +60,25 @@ def test_ratios_and_balanced_test(ratio):
 
 def test_halves_share_no_foreground_at_any_seed():
     even, odd = (
-        {name for seed in (0, 1) for name in split_table(make_list(), "correlated", seed, half=half).rows["foreground"]}
+        {
+            name
+            for seed in (0, 1)
+            for name in split_images(make_list(), "correlated", seed, half=half).rows["foreground"]
+        }
         for half in ("even", "odd")
     )
     assert even
     assert odd
     assert not even & odd
-    whole = split_table(make_list(), "correlated", 0)
+    whole = split_images(make_list(), "correlated", 0)
     assert "half" not in whole.parameters
-    assert split_table(make_list(), "correlated", 0, half="odd").parameters["half"] == "odd"
+    assert split_images(make_list(), "correlated", 0, half="odd").parameters["half"] == "odd"
 
 
 def test_parts_share_no_foreground_and_no_background():
     for table in (make_list(), make_list(subsets=True)):
         for test in ("balanced", "crossed", "swapped"):
-            rows = split_table(table, "correlated", 0, test=test).rows
+            rows = split_images(table, "correlated", 0, test=test).rows
             of_test = rows["part"] == "test"
             for column in ("foreground", "background"):
                 assert not set(rows.loc[of_test, column]) & set(rows.loc[~of_test, column])
@@ -86,7 +90,7 @@ def test_parts_share_no_foreground_and_no_background():
 
 
 def test_crossed_puts_every_foreground_into_every_context():
-    test = split_table(make_list(), "correlated", 0, test="crossed").part("test")
+    test = split_images(make_list(), "correlated", 0, test="crossed").part("test")
     assert (test.groupby("foreground")["domain"].nunique() == 3).all()
     assert test.groupby(["label", "domain"]).size().unique().tolist() == [40]
     assert test["id"].tolist() == [f"{f}@{PLACES[d]}" for f, d in zip(test["foreground"], test["domain"], strict=True)]
@@ -94,7 +98,7 @@ def test_crossed_puts_every_foreground_into_every_context():
 
 
 def test_swapped_puts_classes_into_each_others_contexts():
-    manifest = split_table(make_list(), "correlated", 0, test="swapped", ratio=0.9)
+    manifest = split_images(make_list(), "correlated", 0, test="swapped", ratio=0.9)
     test = count(manifest, "test")
     assert test["cat"].to_dict() == {"lake": 2, "road": 36, "snow": 2}
     assert test["dog"].to_dict() == {"lake": 36, "road": 2, "snow": 2}
@@ -109,7 +113,7 @@ def test_the_next_class_with_another_context():
 
 
 def test_random_contexts_are_uniform_and_independent_of_the_class():
-    manifest = split_table(make_list(each=800), "correlated", 0, ratio="random")
+    manifest = split_images(make_list(each=800), "correlated", 0, ratio="random")
     train = count(manifest, "train", "validation").unstack()
     shares = train.div(train.sum(axis=1), axis=0).to_numpy()
     assert np.abs(shares - 1 / 3).max() < 0.05
@@ -117,14 +121,14 @@ def test_random_contexts_are_uniform_and_independent_of_the_class():
 
 
 def test_sizes_kinds_and_own_contexts_are_settings():
-    kinds = split_table(make_list(), "correlated", 0, classes="kind", per_class=20, ratio=0.8, validation=0.2)
+    kinds = split_images(make_list(), "correlated", 0, classes="kind", per_class=20, ratio=0.8, validation=0.2)
     assert kinds.classes == ("lynx", "puma", "husky", "pug", "boxer")
     assert kinds.parameters["dominant"] == dict(
         zip(kinds.classes, ("lake", "road", "snow", "lake", "road"), strict=True)
     )
     assert (kinds.counts("train") + kinds.counts("validation")).sum().tolist() == [20] * 5
     assert len(kinds.part("validation")) == 20
-    given = split_table(
+    given = split_images(
         make_list(),
         "correlated",
         0,
@@ -134,14 +138,14 @@ def test_sizes_kinds_and_own_contexts_are_settings():
     )
     assert given.parameters["dominant"] == {"cat": "road+lake", "dog": "road+lake"}
     assert given.domains == ("snow", "road+lake")
-    sized = split_table(make_list(), "correlated", 0, train_size=100, test_size=30)
+    sized = split_images(make_list(), "correlated", 0, train_size=100, test_size=30)
     assert (sized.counts("train") + sized.counts("validation")).sum().tolist() == [40, 60]
     assert len(sized.part("test")) == 30
 
 
 def test_minority_images_go_round_the_contexts():
     """Few images: the one image off its own context must not stand in the same place for every class."""
-    manifest = split_table(make_list(), "correlated", 0, classes="kind", per_class=10, ratio=0.9, validation=0.0)
+    manifest = split_images(make_list(), "correlated", 0, classes="kind", per_class=10, ratio=0.9, validation=0.0)
     counts = manifest.counts("train")
     off = [counts.index[counts[name] == 1][0] for name in manifest.classes]
     assert len(set(off)) > 1
@@ -149,7 +153,7 @@ def test_minority_images_go_round_the_contexts():
 
 
 def test_backgrounds_are_used_evenly_and_places_uniformly():
-    rows = split_table(make_list(each=800), "correlated", 0).rows
+    rows = split_images(make_list(each=800), "correlated", 0).rows
     source = rows[rows["part"] != "test"]
     used = source.groupby(["domain", "background"]).size()
     assert (used.groupby("domain").max() - used.groupby("domain").min()).max() <= 1
@@ -158,16 +162,16 @@ def test_backgrounds_are_used_evenly_and_places_uniformly():
     for column in ("u", "v"):
         assert np.abs(np.bincount(rows[column] // 8192, minlength=8) / len(rows) - 1 / 8).max() < 0.02
         assert abs(np.corrcoef(rows[column], rows["scale"])[0, 1]) < 0.05
-    fixed = split_table(make_list(), "correlated", 0, smallest=0.7, largest=0.7).rows
+    fixed = split_images(make_list(), "correlated", 0, smallest=0.7, largest=0.7).rows
     assert set(fixed["scale"]) == {700}
 
 
 def test_the_same_inputs_give_the_same_split():
-    first = split_table(make_list(), "correlated", 0)
-    assert first.hash == split_table(make_list(), "correlated", 0).hash
+    first = split_images(make_list(), "correlated", 0)
+    assert first.hash == split_images(make_list(), "correlated", 0).hash
     assert first.hash == "7813b4b9b7859cc0fdef8682ac66e7ea56c49c409ddf62e45d91df8fe0cba653"
-    assert first.hash != split_table(make_list(), "correlated", 1).hash
-    steep = split_table(make_list(), "correlated", 0, ratio=0.99)
+    assert first.hash != split_images(make_list(), "correlated", 1).hash
+    steep = split_images(make_list(), "correlated", 0, ratio=0.99)
     assert set(steep.part("test")["id"]) == set(first.part("test")["id"]), "one test part for all ratios"
 
 
@@ -190,12 +194,12 @@ def test_the_same_inputs_give_the_same_split():
 )
 def test_mistakes(parameters, message):
     with pytest.raises(UserError, match=message):
-        split_table(make_list(), "correlated", 0, **parameters)
+        split_images(make_list(), "correlated", 0, **parameters)
 
 
 def test_other_kinds_of_sources_are_named():
     digits = read_source("embedded", None)
     with pytest.raises(UserError, match="correlated needs cut-outs and backgrounds, as pets-places has; embedded has"):
-        split_table(digits, "correlated")
+        split_images(digits, "correlated")
     with pytest.raises(UserError, match="adversarial needs digits"):
-        split_table(make_list(), "adversarial")
+        split_images(make_list(), "adversarial")

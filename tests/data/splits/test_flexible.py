@@ -9,7 +9,7 @@ import pytest
 
 from stablenet.data.image_list import ImageList
 from stablenet.data.manifest import Manifest
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.errors import UserError
 
 # rows art_painting, cartoon, photo, sketch; columns dog, elephant, giraffe, guitar, horse, house, person
@@ -64,26 +64,26 @@ def check_pacs(manifest: Manifest, ratio: str) -> None:
 @pytest.mark.parametrize("ratio", PACS)
 def test_pacs_holds_the_published_counts(pacs: ImageList, ratio: str) -> None:
     name = "flexible" if ratio == "1:1:1" else "unbalanced+flexible"
-    check_pacs(split_table(pacs, name, 0, ratio=ratio), ratio)
+    check_pacs(split_images(pacs, name, 0, ratio=ratio), ratio)
 
 
 @pytest.mark.parametrize("ratio", PACS)
 def test_full_pacs(full_pacs: ImageList, ratio: str) -> None:
-    check_pacs(split_table(full_pacs, "unbalanced+flexible", 0, ratio=ratio), ratio)
+    check_pacs(split_images(full_pacs, "unbalanced+flexible", 0, ratio=ratio), ratio)
 
 
 def test_defaults_are_the_two_settings_of_the_paper(pacs: ImageList) -> None:
-    assert split_table(pacs, "flexible").parameters["ratio"] == "1:1:1"
-    assert split_table(pacs, "unbalanced+flexible").parameters["ratio"] == "5:1:1"
+    assert split_images(pacs, "flexible").parameters["ratio"] == "1:1:1"
+    assert split_images(pacs, "unbalanced+flexible").parameters["ratio"] == "5:1:1"
     assert (
-        split_table(pacs, "unbalanced+flexible").hash
+        split_images(pacs, "unbalanced+flexible").hash
         == "eabe9303407667e10a85f15e75199d92c4640f1004cbbdf0d611968e23da1e59"
     )
 
 
 @pytest.mark.parametrize("ratio", ["5:1:1", "3:1:1", "2:1:1", "1:1:1"])
 def test_vlcs_fits_into_its_seventy_percent(vlcs: ImageList, ratio: str) -> None:
-    manifest = split_table(vlcs, "unbalanced+flexible", 0, ratio=ratio)
+    manifest = split_images(vlcs, "unbalanced+flexible", 0, ratio=ratio)
     source = manifest.counts("train") + manifest.counts("validation")
     if ratio == "5:1:1":
         assert source.to_numpy().tolist() == VLCS_5
@@ -100,7 +100,7 @@ def test_an_incomplete_set_names_who_lacks_how_many(pacs: ImageList) -> None:
     dogs = pacs.rows.index[(pacs.rows["domain"] == 1) & (pacs.rows["label"] == 0)]
     fewer = replace(pacs, rows=pacs.rows.drop(index=dogs[:40]).reset_index(drop=True))
     with pytest.raises(UserError, match="the paper's split cannot be met: dog in cartoon lacks 1; complete"):
-        split_table(fewer, "unbalanced+flexible")
+        split_images(fewer, "unbalanced+flexible")
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def nico(make_table: Callable[..., ImageList]) -> ImageList:
 
 
 def test_nico_keeps_two_contexts_and_lets_one_dominate(nico: ImageList) -> None:
-    manifest = split_table(nico, "unbalanced+flexible", 0)
+    manifest = split_images(nico, "unbalanced+flexible", 0)
     source = manifest.counts("train") + manifest.counts("validation")
     test = manifest.counts("test")
     assert (source > 0).sum().tolist() == [8, 8, 7]
@@ -130,41 +130,41 @@ def test_nico_keeps_two_contexts_and_lets_one_dominate(nico: ImageList) -> None:
 
 def test_nico_contexts_ratio_and_targets_can_be_chosen(nico: ImageList) -> None:
     chosen = {"target": {"bear": ("context 00", "context 03", "context 04")}, "dominant": {"bear": "context 09"}}
-    manifest = split_table(nico, "unbalanced+flexible", 0, ratio="3:1", **chosen)
+    manifest = split_images(nico, "unbalanced+flexible", 0, ratio="3:1", **chosen)
     source = manifest.counts("train") + manifest.counts("validation")
     assert source.loc["context 09", "bear"] == 163
     assert source.loc["context 05", "bear"] == 163 * 333 // 1000
     assert sorted(manifest.counts("test")["bear"][lambda n: n > 0].index) == ["context 00", "context 03", "context 04"]
-    one = split_table(nico, "unbalanced+flexible", 0, targets=1)
+    one = split_images(nico, "unbalanced+flexible", 0, targets=1)
     assert (one.counts("test") > 0).sum().tolist() == [1, 1, 1]
 
 
 def test_equal_shares_take_the_smallest_context(nico: ImageList) -> None:
-    source = split_table(nico, "flexible", 0, ratio="1:1", validation=0.0).counts("train")
+    source = split_images(nico, "flexible", 0, ratio="1:1", validation=0.0).counts("train")
     for name in nico.classes:
         assert len(set(source[name]) - {0}) == 1
 
 
 def test_draws_differ_between_seeds_and_classes(make_table: Callable[..., ImageList]) -> None:
     table = make_table("mine", ("a", "b", "c"), dict.fromkeys("pqrs", (60, 60, 60)))
-    drawn = [split_table(table, "flexible", seed).parameters["target"] for seed in range(20)]
+    drawn = [split_images(table, "flexible", seed).parameters["target"] for seed in range(20)]
     assert len({tuple(targets[name][0] for name in "abc") for targets in drawn}) > 10
 
 
 def test_mistakes(nico: ImageList, make_table: Callable[..., ImageList]) -> None:
     with pytest.raises(UserError, match="unknown class of nico 'bare': did you mean 'bear'"):
-        split_table(nico, "flexible", 0, dominant={"bare": "context 00"})
+        split_images(nico, "flexible", 0, dominant={"bare": "context 00"})
     with pytest.raises(UserError, match="bear has no images in context 19"):
-        split_table(nico, "flexible", 0, dominant={"bear": "context 19"})
+        split_images(nico, "flexible", 0, dominant={"bear": "context 19"})
     with pytest.raises(UserError, match="all different"):
-        split_table(nico, "flexible", 0, dominant={"bear": "context 01"}, target={"bear": ("context 01",)})
+        split_images(nico, "flexible", 0, dominant={"bear": "context 01"}, target={"bear": ("context 01",)})
     with pytest.raises(UserError, match="too few for 9 target"):
-        split_table(nico, "flexible", 0, targets=9)
+        split_images(nico, "flexible", 0, targets=9)
     with pytest.raises(UserError, match="targets must be at least 1"):
-        split_table(nico, "flexible", 0, targets=0)
+        split_images(nico, "flexible", 0, targets=0)
     table = make_table("mine", ("a",), {"p": (100,), "q": (3,), "r": (4,), "t": (9,)})
     chosen = {"dominant": {"a": "p"}, "target": {"a": ("t",)}}
     with pytest.raises(UserError, match=r"the ratio 5:1:1 cannot be met: a in [qr] lacks 1[67], a in [qr] lacks 1[67]"):
-        split_table(table, "unbalanced+flexible", 0, **chosen)
-    manifest = split_table(table, "unbalanced+flexible", 0, allow_shortfall=True, **chosen)
+        split_images(table, "unbalanced+flexible", 0, **chosen)
+    manifest = split_images(table, "unbalanced+flexible", 0, allow_shortfall=True, **chosen)
     assert "a in q lacks 17" in manifest.notes[0]

@@ -9,7 +9,7 @@ import pytest
 
 from stablenet.data.image_list import ImageList
 from stablenet.data.manifest import Manifest
-from stablenet.data.splits import split_table
+from stablenet.data.splits import split_images
 from stablenet.errors import UserError
 
 # (ratio, target, dominant, its total, {minor: total}, test)
@@ -59,7 +59,7 @@ def check_line(manifest: Manifest, line: tuple[str, str, str, int, dict[str, int
 
 @pytest.mark.parametrize("line", PACS, ids=lambda line: f"{line[0]}-{line[1]}")
 def test_pacs_holds_the_published_totals(pacs: ImageList, line: tuple[str, str, str, int, dict[str, int], int]) -> None:
-    manifest = split_table(pacs, "unbalanced", 0, target=line[1], ratio=line[0])
+    manifest = split_images(pacs, "unbalanced", 0, target=line[1], ratio=line[0])
     check_line(manifest, line, int((pacs.rows["domain"] == pacs.domains.index(line[1])).sum()))
     available = pacs.rows.groupby(["domain", "label"]).size()
     source = manifest.counts("train") + manifest.counts("validation")
@@ -77,7 +77,7 @@ def test_pacs_holds_the_published_totals(pacs: ImageList, line: tuple[str, str, 
 
 @pytest.mark.parametrize("line", VLCS, ids=lambda line: f"{line[0]}-{line[1]}")
 def test_vlcs_holds_the_published_totals(vlcs: ImageList, line: tuple[str, str, str, int, dict[str, int], int]) -> None:
-    manifest = split_table(vlcs, "unbalanced", 0, target=line[1], ratio=line[0])
+    manifest = split_images(vlcs, "unbalanced", 0, target=line[1], ratio=line[0])
     check_line(manifest, line, int((vlcs.rows["domain"] == vlcs.domains.index(line[1])).sum()))
     source = len(manifest.part("train")) + len(manifest.part("validation"))
     assert abs(len(manifest.part("validation")) - 0.3 * source) <= 0.5
@@ -95,7 +95,7 @@ def test_vlcs_with_folders_draws_from_the_published_seventy_percent(vlcs: ImageL
         for image, label in zip(vlcs.rows["id"], vlcs.rows["label"], strict=True)
     ]  # fmt: skip
     table = replace(vlcs, rows=vlcs.rows.assign(subset=subset))
-    manifest = split_table(table, "unbalanced", 0, target="sun", ratio="5:1:1")
+    manifest = split_images(table, "unbalanced", 0, target="sun", ratio="5:1:1")
     used = manifest.rows[manifest.rows["part"] != "test_rest"]
     outside = set(table.rows[table.rows["subset"] == "test"]["id"])
     assert not outside & set(used["id"])
@@ -104,15 +104,15 @@ def test_vlcs_with_folders_draws_from_the_published_seventy_percent(vlcs: ImageL
 
 def test_any_ratio_by_hand(make_table: Callable[..., ImageList]) -> None:
     table = make_table("mine", ("a", "b"), {"p": (40, 20), "q": (30, 30), "r": (19, 50), "t": (11, 9)})
-    manifest = split_table(table, "unbalanced", 0, target="t", ratio="4:2:1", dominant="p", validation=0.0)
+    manifest = split_images(table, "unbalanced", 0, target="t", ratio="4:2:1", dominant="p", validation=0.0)
     assert manifest.counts("train").to_numpy().tolist() == [[40, 20], [20, 10], [10, 5], [0, 0]]
 
 
 def test_a_ratio_that_cannot_be_met_names_who_lacks_how_many(make_table: Callable[..., ImageList]) -> None:
     table = make_table("mine", ("a", "b"), {"p": (40, 20), "q": (17, 30), "r": (50, 7), "t": (11, 9)})
     with pytest.raises(UserError, match=r"2:1 cannot be met: a in q lacks 3, b in r lacks 3; lower"):
-        split_table(table, "unbalanced", 0, target="t", ratio="2:1", dominant="p")
-    manifest = split_table(table, "unbalanced", 0, target="t", ratio="2:1", dominant="p", allow_shortfall=True)
+        split_images(table, "unbalanced", 0, target="t", ratio="2:1", dominant="p")
+    manifest = split_images(table, "unbalanced", 0, target="t", ratio="2:1", dominant="p", allow_shortfall=True)
     source = manifest.counts("train") + manifest.counts("validation")
     assert source.to_numpy().tolist() == [[40, 20], [17, 10], [20, 7], [0, 0]]
     assert manifest.notes == ("shortfall: a in q lacks 3, b in r lacks 3",)
@@ -123,34 +123,34 @@ def test_a_ratio_that_cannot_be_met_names_who_lacks_how_many(make_table: Callabl
 def test_a_ratio_that_rounds_a_domain_away_is_refused(make_table: Callable[..., ImageList]) -> None:
     table = make_table("mine", ("a", "b"), dict.fromkeys("pqrt", (12, 12)))
     with pytest.raises(UserError, match=r"50:1:1 leaves no image to q: its share of the dominant p with 24 images"):
-        split_table(table, "unbalanced", 0, target="t", ratio="50:1:1", dominant="p", allow_shortfall=True)
-    one = split_table(table, "unbalanced", 0, target="t", ratio="10:1", dominant="p", validation=0.0)
+        split_images(table, "unbalanced", 0, target="t", ratio="50:1:1", dominant="p", allow_shortfall=True)
+    one = split_images(table, "unbalanced", 0, target="t", ratio="10:1", dominant="p", validation=0.0)
     assert one.counts("train").loc["q"].tolist() == [1, 1]
     chosen = {"dominant": {"a": "p", "b": "p"}, "target": {"a": ("t",), "b": ("t",)}}
     with pytest.raises(UserError, match=r"13:1 leaves no image to a in [qr]: its share of the dominant p with 12"):
-        split_table(table, "unbalanced+flexible", 0, ratio="13:1", **chosen)
+        split_images(table, "unbalanced+flexible", 0, ratio="13:1", **chosen)
 
 
 def test_dominant_is_the_papers_or_drawn_or_chosen(pacs: ImageList, make_table: Callable[..., ImageList]) -> None:
-    assert split_table(pacs, "unbalanced", 0, target="photo", ratio="9:1").parameters["dominant"] == "sketch"
-    chosen = split_table(pacs, "unbalanced", 0, target="photo", dominant="cartoon")
+    assert split_images(pacs, "unbalanced", 0, target="photo", ratio="9:1").parameters["dominant"] == "sketch"
+    chosen = split_images(pacs, "unbalanced", 0, target="photo", dominant="cartoon")
     assert chosen.parameters["dominant"] == "cartoon"
     assert chosen.parameters["published"] is False
     table = make_table("mine", ("a",), dict.fromkeys("pqrst", (50,)))
-    drawn = {split_table(table, "unbalanced", s, target="t", ratio="5:1").parameters["dominant"] for s in range(30)}
+    drawn = {split_images(table, "unbalanced", s, target="t", ratio="5:1").parameters["dominant"] for s in range(30)}
     assert drawn == {"p", "q", "r", "s"}
     with pytest.raises(UserError, match="photo is the target"):
-        split_table(pacs, "unbalanced", 0, target="photo", dominant="photo")
+        split_images(pacs, "unbalanced", 0, target="photo", dominant="photo")
 
 
 def test_a_short_ratio_is_the_papers_too(pacs: ImageList) -> None:
-    short = split_table(pacs, "unbalanced", 0, target="photo", ratio="5:1")
+    short = split_images(pacs, "unbalanced", 0, target="photo", ratio="5:1")
     assert short.parameters["published"] is True
-    assert short.rows.equals(split_table(pacs, "unbalanced", 0, target="photo", ratio="5:1:1").rows)
+    assert short.rows.equals(split_images(pacs, "unbalanced", 0, target="photo", ratio="5:1:1").rows)
 
 
 def test_no_published_applies_the_plain_rule(pacs: ImageList) -> None:
-    manifest = split_table(pacs, "unbalanced", 0, target="photo", published=False)
+    manifest = split_images(pacs, "unbalanced", 0, target="photo", published=False)
     source = manifest.counts("train") + manifest.counts("validation")
     assert source.sum(axis=1).to_dict() == {"art_painting": 784, "cartoon": 784, "photo": 0, "sketch": 3929}
 
@@ -159,34 +159,34 @@ def test_an_incomplete_pacs_is_not_passed_off_as_published(pacs: ImageList) -> N
     sketches = pacs.rows.index[pacs.rows["domain"] == 3]
     fewer = replace(pacs, rows=pacs.rows.drop(index=sketches[:10]).reset_index(drop=True))
     with pytest.raises(UserError, match=r"sketch has 3919 images where the paper's split takes 3929: .*--no-published"):
-        split_table(fewer, "unbalanced", 0, target="photo")
+        split_images(fewer, "unbalanced", 0, target="photo")
     photos = pacs.rows.index[pacs.rows["domain"] == 2]
     fewer = replace(pacs, rows=pacs.rows.drop(index=photos[:10]).reset_index(drop=True))
     with pytest.raises(UserError, match=r"the test part of photo has 329 images where the paper's split takes 331"):
-        split_table(fewer, "unbalanced", 0, target="photo")
+        split_images(fewer, "unbalanced", 0, target="photo")
     cartoons = pacs.rows.index[pacs.rows["domain"] == 1]
     fewer = replace(pacs, rows=pacs.rows.drop(index=cartoons[:1600]).reset_index(drop=True))
     with pytest.raises(UserError, match=r"cartoon has 744 images where the paper's split takes 779"):
-        split_table(fewer, "unbalanced", 0, target="photo")
+        split_images(fewer, "unbalanced", 0, target="photo")
 
 
 def test_smaller_ratios_nest_and_seeds_differ(pacs: ImageList) -> None:
-    few = split_table(pacs, "unbalanced", 0, target="photo", ratio="5:1:1", validation=0.0)
-    many = split_table(pacs, "unbalanced", 0, target="photo", ratio="2:1:1", validation=0.0)
+    few = split_images(pacs, "unbalanced", 0, target="photo", ratio="5:1:1", validation=0.0)
+    many = split_images(pacs, "unbalanced", 0, target="photo", ratio="2:1:1", validation=0.0)
     assert set(few.part("train")["id"]) < set(many.part("train")["id"])
     assert few.part("test").equals(many.part("test"))
-    other = split_table(pacs, "unbalanced", 1, target="photo", ratio="5:1:1", validation=0.0)
+    other = split_images(pacs, "unbalanced", 1, target="photo", ratio="5:1:1", validation=0.0)
     assert set(other.part("test")["id"]) != set(few.part("test")["id"])
     assert few.hash == "b3aad031d34a6c098960d7b48bca7e194c884dad239d87b318a888a082ca4307"
 
 
 def test_bad_shares(pacs: ImageList) -> None:
     with pytest.raises(UserError, match="target_share must be above 0 and at most 1, got 0"):
-        split_table(pacs, "unbalanced", 0, target="photo", target_share=0)
+        split_images(pacs, "unbalanced", 0, target="photo", target_share=0)
 
 
 @pytest.mark.parametrize("line", PACS, ids=lambda line: f"{line[0]}-{line[1]}")
 def test_full_pacs(full_pacs: ImageList, line: tuple[str, str, str, int, dict[str, int], int]) -> None:
-    manifest = split_table(full_pacs, "unbalanced", 0, target=line[1], ratio=line[0])
+    manifest = split_images(full_pacs, "unbalanced", 0, target=line[1], ratio=line[0])
     check_line(manifest, line, int((full_pacs.rows["domain"] == full_pacs.domains.index(line[1])).sum()))
     assert manifest.notes == ()

@@ -2,7 +2,7 @@
 
 In reading order: `source` (what a reader declares, and how public files are downloaded), `folder` (trees of images, and
 how a copy differs from what is expected), `own` (your own images, in folders or lists, with `shards`, data sets with
-pictures inside), `photos` (PACS, VLCS and NICO), `digits` (MNIST, BSDS500, MNIST-M, which is made of both, and the
+embedded images), `photos` (PACS, VLCS and NICO), `digits` (MNIST, BSDS500, MNIST-M, which is made of both, and the
 bundled data) and `composed` (cut-outs over backgrounds: your own, and pets over places).
 """
 
@@ -15,7 +15,7 @@ _EMBEDDED = Source(
     origin="scikit-learn's copy of the UCI optical digits; textures drawn by this package",
     licence="CC BY 4.0 (digits), MIT (textures)",
     layouts=("none: nothing to download",),
-    read=lambda root: digits.embedded_table(),
+    read=lambda root: digits.read_embedded(),
     counts={"train": 1297, "test": 500},
     needs_root=False,
 )
@@ -32,7 +32,7 @@ for _source in (
     composed.PETS_PLACES,
     _EMBEDDED,
     own.FOLDER,
-    own.IMAGE_LIST,
+    own.LIST,
     composed.COMPOSED,
 ):
     SOURCES.add(_source.name, _source)

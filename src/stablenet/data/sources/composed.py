@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stablenet.data.image_list import JOIN, CutoutList, ImageList, make_image_table
+from stablenet.data.image_list import JOIN, CutoutList, ImageList, make_image_list
 from stablenet.data.sources.folder import Level, Tree, find_tree, fold, sorted_names
 from stablenet.data.sources.folder import find_differences as compare_layout
 from stablenet.data.sources.source import Source
@@ -71,7 +71,7 @@ def _read_foregrounds(name: str, root: Path, layer: Layer) -> ImageList:
         _record(entry, label=classes.index(entry.folders[0]), domain=names.index(kinds[entry.folders]))
         for entry in entries
     ]
-    return make_image_table(name, tree.root, classes, names, records)
+    return make_image_list(name, tree.root, classes, names, records)
 
 
 def _read_backgrounds(name: str, root: Path, layer: Layer) -> ImageList:
@@ -81,7 +81,7 @@ def _read_backgrounds(name: str, root: Path, layer: Layer) -> ImageList:
     if joined:
         raise UserError(f"the context {joined[0]!r} contains {JOIN!r}, which joins contexts: rename its folder")
     records = [_record(entry, label=0, domain=contexts.index(entry.folders[0])) for entry in entries]
-    return make_image_table(name, tree.root, ("background",), contexts, records)
+    return make_image_list(name, tree.root, ("background",), contexts, records)
 
 
 def find_pets_places_differences(root: Path) -> tuple[str, ...]:

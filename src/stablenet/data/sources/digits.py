@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stablenet.data.decode import decode
-from stablenet.data.image_list import ComposedList, ImageList, make_image_table
+from stablenet.data.image_list import ComposedList, ImageList, make_image_list
 from stablenet.data.sources.folder import IMAGE_SUFFIXES, find_tree
 from stablenet.data.sources.source import Download, Source
 from stablenet.errors import UserError
 from stablenet.files import read_bytes
+from stablenet.registry import old_function
 
 COUNT = 200
 _LAYOUTS = (
@@ -53,7 +54,7 @@ def read_bsds500(root: Path) -> ImageList:
         }
         for file in train
     ]
-    return make_image_table("bsds500", tree.root, ("background",), names, records)
+    return make_image_list("bsds500", tree.root, ("background",), names, records)
 
 
 def read_backgrounds(table: ImageList) -> list[NDArray[np.uint8]]:
@@ -342,7 +343,7 @@ _KINDS: tuple[Callable[[np.random.Generator, int], Field], ...] = (
 NUM_TEST = 500  # the last 500 digits, mostly from other writers than the first 1,297
 
 
-def embedded_table() -> ComposedList:
+def read_embedded() -> ComposedList:
     """The embedded source as a list; only scikit-learn's copy of the digits is read from disk."""
     labels = _load_digits()[1]
     first_test = len(labels) - NUM_TEST
@@ -361,6 +362,9 @@ def embedded_table() -> ComposedList:
         read_digits=read_bundled_digits,
         read_backgrounds=draw_textures,
     )
+
+
+embedded_table = old_function("embedded_table", read_embedded)
 
 
 def read_bundled_digits() -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Users' own images, wherever they lie: folders, an archive or an image list. All commands read them here."""
+"""Users' own images, from folders, an archive or an image list. All commands read them here."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pandas as pd
 
 from stablenet.data.cache import cache_folder
 from stablenet.data.columns import CONTEXT, LABEL, NO_PART, PART, PATH, SPELLINGS, USUAL, Columns, find_part
-from stablenet.data.image_list import ImageList, make_image_table
+from stablenet.data.image_list import ImageList, make_image_list
 from stablenet.data.sources.folder import Tree, find_tree, refuse_empty, some, sorted_names
 from stablenet.data.sources.shards import find_shards, unpack_shards
 from stablenet.data.sources.source import ReadOwn, Source
 from stablenet.errors import UserError
 from stablenet.frames import SUFFIXES, read_frame
-from stablenet.registry import unknown_name
+from stablenet.registry import IMAGE_LIST, unknown_name
 
 NO_CONTEXT = "all"  # the one domain of images without contexts
 _SHOWN = 20  # files in a message
@@ -45,7 +45,7 @@ def read_list(file: Path, columns: Columns, root: Path | None = None) -> ImageLi
         | ({PART: row[PART]} if PART in row else {})
         for path, row in zip(paths, rows.to_dict("records"), strict=True)
     ]
-    table = make_image_table("table", base, classes, contexts, records, notes)
+    table = make_image_list(IMAGE_LIST, base, classes, contexts, records, notes)
     return replace(table, title=file.stem, listed=True)
 
 
@@ -102,7 +102,7 @@ def _read_parts(rows: pd.DataFrame, names: dict[str, str], columns: Columns) -> 
     if parts.notna().all():
         return rows.assign(**{PART: parts}), ()
     strange = rows.loc[parts.isna(), PART].iloc[0]
-    told = f"{strange!r} in the column {names[PART]} is no part of a split ({SPELLINGS})"
+    told = f"{strange!r} in the column {names[PART]} is not a part of a split ({SPELLINGS})"
     if columns.part:
         raise UserError(told)
     return rows.drop(columns=PART), (f"{told}: the column is not read",)
@@ -158,7 +158,7 @@ def open_own(
     if they do not begin in its folder.
     A folder may also be a data set of Hugging Face's `datasets`, see `shards`.
     The list says what was found: its `contexts`, `given_parts`, and in words `describe`; its `name` is that of the
-    source that reads the same, "folder" or "table".
+    source that reads the same, "folder" or "image-list".
     """
     if not place.exists():
         raise UserError(f"{place} does not exist: give a folder of images, a CSV file or the name of a source")
@@ -172,7 +172,7 @@ def open_own(
 
 
 def settle(place: Path, columns: Columns) -> Path:
-    """Where the images are read: the place, or of a data set with pictures inside, the list of those written out."""
+    """Where the images are read from: the place itself, or the list of images extracted from a data set."""
     shards = find_shards(place) if place.is_dir() else []
     return unpack_shards(place, shards, cache_folder(), columns) if shards else place
 
@@ -198,7 +198,7 @@ def read_folder(root: Path, columns: Columns | None = None) -> ImageList:
     ]
     whole = root.resolve()
     title = whole.stem if whole.is_file() else whole.name
-    return replace(make_image_table("folder", tree.root, classes, contexts, records), title=title)
+    return replace(make_image_list("folder", tree.root, classes, contexts, records), title=title)
 
 
 def _refuse_columns(root: Path, columns: Columns) -> None:
@@ -207,7 +207,7 @@ def _refuse_columns(root: Path, columns: Columns) -> None:
         named.remove(PART)
     if named:
         raise UserError(
-            f"{root} is no image list: the names of folders are its classes and contexts; leave {named[0]} out"
+            f"{root} is not an image list: the names of folders are its classes and contexts; leave {named[0]} out"
         )
 
 
@@ -251,13 +251,13 @@ def _empty_classes(tree: Tree, levels: int) -> list[str]:
 
 def _open_folder(root: Path | None, columns: Columns, listing: Path | None) -> ImageList:
     if listing is not None:
-        raise UserError(f"the data source folder reads no image list: use the source table for {listing}")
+        raise UserError(f"the data source folder reads no image list: use the source {IMAGE_LIST} for {listing}")
     return read_folder(_need(root, "folder", "folder or archive"), columns)
 
 
 def _open_list(root: Path | None, columns: Columns, listing: Path | None) -> ImageList:
     if listing is None:
-        return read_list(_need(root, "table", "image list"), columns)
+        return read_list(_need(root, IMAGE_LIST, "image list"), columns)
     return read_list(listing, columns, root)
 
 
@@ -287,9 +287,9 @@ FOLDER = _make_source(
     ("class/image", LAYOUT, "train|validation|test/ above either, for a given split", "a zip archive of any of these"),
     _open_folder,
 )
-IMAGE_LIST = _make_source(
-    "table",
-    "Your own images, listed in a CSV or Parquet table",
-    ("a .csv, .tsv or .parquet file with the columns path and label, and if there are any context and part",),
+LIST = _make_source(
+    IMAGE_LIST,
+    "Your own images, listed in a CSV or Parquet file",
+    ("a .csv, .tsv or .parquet file with the columns path and label, and optionally context and part",),
     _open_list,
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from stablenet.data.image_list import ImageList, make_image_table
+from stablenet.data.image_list import ImageList, make_image_list
 from stablenet.data.sources.folder import Level, Tree, find_tree, fold, match_names, refuse_empty
 from stablenet.data.sources.folder import find_differences as compare_layout
 from stablenet.data.sources.source import Download, Source, compare_counts
@@ -42,7 +42,7 @@ def read_pacs(root: Path) -> ImageList:
         records = [record | {"subset": _subset(subsets, str(record["id"]), tree.root)} for record in records]
     found = {d: sum(r["domain"] == k for r in records) for k, d in enumerate(PACS_DOMAINS)}
     notes = compare_counts("pacs", found, PACS_COUNTS)
-    return make_image_table("pacs", tree.root, PACS_CLASSES, PACS_DOMAINS, records, notes)
+    return make_image_list("pacs", tree.root, PACS_CLASSES, PACS_DOMAINS, records, notes)
 
 
 def _read_pacs_domain(tree: Tree, folder: str, domain: str) -> list[dict[str, object]]:
@@ -135,7 +135,7 @@ def read_vlcs(root: Path) -> ImageList:
     notes = compare_counts("vlcs", found, VLCS_COUNTS)
     if any("subset" in record for record in records):
         records = [{"subset": ""} | record for record in records]
-    return make_image_table("vlcs", tree.root, VLCS_CLASSES, VLCS_DOMAINS, records, notes)
+    return make_image_list("vlcs", tree.root, VLCS_CLASSES, VLCS_DOMAINS, records, notes)
 
 
 def _read_vlcs_domain(tree: Tree, folder: str, domain: int) -> list[dict[str, object]]:
@@ -252,7 +252,7 @@ def read_nico(root: Path, *, name: str, kinds: tuple[str, ...]) -> ImageList:
     ]
     found = {own: sum(r["label"] == k for r in records) for k, own in enumerate(order)}
     notes = compare_counts(name, found, published)
-    return make_image_table(name, tree.root, order, contexts, records, notes)
+    return make_image_list(name, tree.root, order, contexts, records, notes)
 
 
 def _match_nico_classes(folders: tuple[str, ...], tops: dict[str, str], place: Path) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""A data set of Hugging Face's `datasets`, as `save_to_disk` writes it or as Parquet files with pictures inside.
+"""A data set of Hugging Face's `datasets`, as `save_to_disk` writes it or as Parquet files with embedded images.
 
-Its pictures are written out once, beside other prepared data, with a list of paths, labels and parts.
+Its images are extracted once, next to other prepared data, with a list of paths, labels and parts.
 """
 
 from __future__ import annotations

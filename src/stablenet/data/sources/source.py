@@ -15,7 +15,7 @@ from stablenet.data.columns import Columns
 from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.errors import UserError
 from stablenet.files import hash_file
-from stablenet.registry import Registry
+from stablenet.registry import IMAGE_LIST, OLD_IMAGE_LIST, Registry
 
 AnyImageList: TypeAlias = ImageList | ComposedList | CutoutList
 ReadOwn: TypeAlias = Callable[[Path | None, Columns, Path | None], ImageList]  # root, columns, an image list
@@ -55,7 +55,7 @@ class Source:
     read_own: ReadOwn | None = None
 
 
-SOURCES: Registry[Source] = Registry("data source")
+SOURCES: Registry[Source] = Registry("data source", renamed={OLD_IMAGE_LIST: IMAGE_LIST})
 
 
 def read_source(
@@ -64,13 +64,13 @@ def read_source(
     """Read the image list of a source from the folder or archive at root, if it needs one.
 
     Of users' own data also: columns: what those of an image list are called.   listing: the image list, whose paths
-    begin at root or in its own folder; without one, root is the list of the source `table`.
+    begin at root or in its own folder; without one, root is the list.
     """
     source = SOURCES[name]
     if source.read_own is not None:
         return source.read_own(root, columns or Columns(), listing)
     if listing is not None or columns not in (None, Columns()):
-        raise UserError(f"the data source {name} is no image list of yours: leave list and columns out")
+        raise UserError(f"the data source {name} does not read an image list: leave list and columns out")
     if not source.needs_root:
         return source.read(Path())
     if root is None:
@@ -85,7 +85,7 @@ def read_source(
 def check_layout(name: str, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(differences that keep a source from being read, remarks such as counts that are not the published ones).
 
-    Where there is no difference the list of images is read, so that nothing stands in the way of `read_source`.
+    Where there is no difference the list of images is read, so that `read_source` is sure to succeed.
     """
     source = SOURCES[name]
     if not root.exists():

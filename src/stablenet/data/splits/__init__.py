@@ -34,13 +34,13 @@ from stablenet.data.splits.plain import (
     split_held_out,
 )
 from stablenet.errors import UserError
-from stablenet.registry import OLD_SPLIT, SPLIT, Registry, old_keyword
+from stablenet.registry import OLD_SPLIT, SPLIT, Registry, old_function, old_keyword
 from stablenet.values import convert, read_fields
 
 
 @dataclass(frozen=True)
 class Split:
-    """A way to split: its parameters, the function, and the kind of table it takes."""
+    """A way to split: its parameters, the function, and the kind of image list it takes."""
 
     parameters: type[Any]
     split: Callable[[Any, Any, int], Manifest]
@@ -76,15 +76,15 @@ _KINDS: dict[type[AnyImageList], str] = {
 }
 
 
-def choose_split(table: AnyImageList, parameters: Mapping[str, Any]) -> str:
+def choose_split(images: AnyImageList, parameters: Mapping[str, Any]) -> str:
     """The split where none is named: for images the given one; else `classic` with a target, `held-out` without."""
-    if isinstance(table, ComposedList):
+    if isinstance(images, ComposedList):
         return "adversarial"
-    if isinstance(table, CutoutList):
+    if isinstance(images, CutoutList):
         return "correlated"
     if "target" in parameters:
         return "classic"
-    return GIVEN if table.given_parts else HELD_OUT
+    return GIVEN if images.given_parts else HELD_OUT
 
 
 def read_parameters(split: str, parameters: Mapping[str, Any], where: str = "") -> Any:
@@ -99,33 +99,39 @@ def read_parameters(split: str, parameters: Mapping[str, Any], where: str = "") 
 
 
 @old_keyword(OLD_SPLIT, SPLIT)
-def split_table(table: AnyImageList, split: str, seed: int = 0, **parameters: Any) -> Manifest:
-    """Split a table by a split's name, "" for the fitting one; unknown parameters, wrong values and unfitting tables
-    are named.
+def split_images(images: AnyImageList, /, split: str, seed: int = 0, **parameters: Any) -> Manifest:
+    """Split images by a split's name, "" for the fitting one.
+
+    Unknown parameters, wrong values and images that do not fit are named.
     """
-    return apply_split(table, split, convert(seed, int, "seed"), parameters)
+    return apply_split(images, split, convert(seed, int, "seed"), parameters)
 
 
-def apply_split(table: AnyImageList, split: str, seed: int, parameters: Mapping[str, Any], where: str = "") -> Manifest:
-    """`split_table` for parameters that have a dotted name in a config."""
-    split = split or choose_split(table, parameters)
+split_table = old_function("split_table", split_images)
+
+
+def apply_split(
+    images: AnyImageList, split: str, seed: int, parameters: Mapping[str, Any], where: str = ""
+) -> Manifest:
+    """`split_images` for parameters that have a dotted name in a config."""
+    split = split or choose_split(images, parameters)
     chosen = SPLITS[split]
-    if not isinstance(table, chosen.table):
-        raise UserError(f"the split {split} needs {_KINDS[chosen.table]}; {table.name} has {_KINDS[type(table)]}")
-    _refuse_given(table, split)
+    if not isinstance(images, chosen.table):
+        raise UserError(f"the split {split} needs {_KINDS[chosen.table]}; {images.name} has {_KINDS[type(images)]}")
+    _refuse_given(images, split)
     if any(field.name not in parameters and _needs_value(field) for field in fields(chosen.parameters)):
-        raise UserError(f"the split {split} needs a target: one of {', '.join(table.domains)}; {HELD_OUT} needs none")
-    manifest = chosen.split(table, read_parameters(split, parameters, where), seed)
+        raise UserError(f"the split {split} needs a target: one of {', '.join(images.domains)}; {HELD_OUT} needs none")
+    manifest = chosen.split(images, read_parameters(split, parameters, where), seed)
     if manifest.part("train").empty:
-        raise UserError(f"the split {split} leaves no image of {table.name} to train on: choose other parameters")
+        raise UserError(f"the split {split} leaves no image of {images.name} to train on: choose other parameters")
     return manifest
 
 
-def _refuse_given(table: AnyImageList, split: str) -> None:
+def _refuse_given(images: AnyImageList, split: str) -> None:
     """A split that comes with the images is not silently ignored: its test images would be trained on."""
-    if isinstance(table, ImageList) and table.given_parts and split != GIVEN:
+    if isinstance(images, ImageList) and images.given_parts and split != GIVEN:
         raise UserError(
-            f"{table.known_as} comes with a split ({table.describe_parts()}), which {split} would ignore: "
+            f"{images.known_as} comes with a split ({images.describe_parts()}), which {split} would ignore: "
             f"use the split {GIVEN}, or read the images without theirs (--column part=none, data.columns.part='none')"
         )
 
@@ -148,5 +154,5 @@ __all__ = [
     "apply_split",
     "choose_split",
     "read_parameters",
-    "split_table",
+    "split_images",
 ]

@@ -1,4 +1,4 @@
-"""Adversarial: each class sees mostly one background in training, which at test stands behind another class."""
+"""Adversarial: each class has mostly one background in training, which at test belongs to another class."""
 
 from __future__ import annotations
 

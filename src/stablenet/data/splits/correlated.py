@@ -1,4 +1,4 @@
-"""Correlated: in training every class stands mostly in its own context; the test part is balanced, or swapped."""
+"""Correlated: in training every class is mostly in its own context; the test part is balanced, or swapped."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Integers only: ratios, shares that add up, totals that are met exactly. The paper's tables are read from
 `paper_counts.toml`, with its slips corrected and named.
 
-NumPy does not guarantee equal streams across versions. Ordering by SHA-256 of (seed, purpose, item) needs no stream,
-and adding or removing an image does not change the order of the others.
+NumPy does not guarantee the same random stream in every version. Ordering by SHA-256 of (seed, purpose, item) needs no
+stream, and adding or removing an image does not change the order of the others.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def split_flexible(table: ImageList, settings: FlexibleSettings, seed: int) -> M
 def _number(
     table: ImageList, plans: Mapping[str, Mapping[str, int | None]], pool: pd.DataFrame
 ) -> dict[tuple[int, int], int]:
-    """Counts per (domain, label), and the proof that they are there."""
+    """Counts per (domain, label), after checking that they are available."""
     sizes = pool.groupby(["domain", "label"]).size()
     counts: dict[tuple[int, int], int] = {}
     missing: dict[str, int] = {}
