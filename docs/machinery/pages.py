@@ -65,6 +65,7 @@ def tabulate_recipes() -> Iterator[str]:
 
 def tabulate_paper() -> Iterator[str]:
     """What the paper shows: commands, needs, hours, what has been measured."""
+    from stablenet.bench import find_table
     from stablenet.bench.results import list_items
 
     yield "| | what | commands | needs | GPU hours | measured here |"
@@ -72,6 +73,7 @@ def tabulate_paper() -> Iterator[str]:
     for item in list_items():
         commands = "<br>".join(f"`{command}`" for command in item.commands)
         hours = "" if item.hours is None else f"{item.hours:.1f}"
+        hours += "".join(f"<br>{name}: {find_table(name).hours:.1f}" for name in item.near)
         yield f"| {item.name} | {escape(item.what)} | {commands} | {', '.join(item.needs)} | {hours} | {item.state} |"
 
 

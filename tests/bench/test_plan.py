@@ -36,6 +36,19 @@ def test_two_recipes_of_one_config_are_one_run(tmp_path):
     assert len({run.run.hash for run in points}) == 7
 
 
+def test_the_original_of_all_ablations_is_the_main_tables_run(tmp_path):
+    """Figure 3a's 5x, 3b's N and 3c's 1x are trained once, as StableNet at the same ratio."""
+    places = {
+        "ablation-fourier-mnistm": ("stablenet", "functions-5"),
+        "ablation-linear-mnistm": ("stablenet-n", "nico"),
+        "ablation-memory-mnistm": ("stablenet", "memory-1"),
+        "mnist-m": ("stablenet", "dr0.9"),
+    }
+    choices = {name: TablePart(seeds=(0,), methods=(row,), columns=(col,)) for name, (row, col) in places.items()}
+    plans = [make_plan(find_table(name), tmp_path, choice).runs for name, choice in choices.items()]
+    assert len({run.run.hash for (run,) in plans}) == 1
+
+
 @pytest.mark.parametrize("name", ["unbalanced-5", "flexible-5", "mnist-m", "classic", "ablation-memory", "embedded"])
 def test_the_papers_tables_can_be_planned(name, tmp_path):
     """All configs are whole and all methods take their parameters; nothing of the data is read."""

@@ -1,5 +1,6 @@
 """`stablenet config show` and `stablenet train --dry-run`: the whole config, and what would be done."""
 
+import hashlib
 import tomllib
 
 import pytest
@@ -51,3 +52,10 @@ def test_a_dry_run_prints_and_writes_nothing(tmp_path):
     ):
         assert told in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_of_initial_weights_is_told_with_its_hash(tmp_path):
+    (tmp_path / "net.safetensors").write_bytes(b"weights")
+    found = hashlib.sha256(b"weights").hexdigest()
+    done = invoke("train", "--dry-run", "--root", tmp_path, *SETS, "--set=model.pretrained=net.safetensors")
+    assert f"# initial weights: net.safetensors, SHA-256 {found}" in done.stdout

@@ -1,5 +1,6 @@
 """A config's hash: of its meaning and of the contents of the files it names, the same wherever it is built."""
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -12,7 +13,7 @@ from stablenet.data.sources import read_source
 from stablenet.data.splits import split_images
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import read_config
-from stablenet.engine.identity import Contents, identify, read_contents, recall_contents
+from stablenet.engine.identity import Contents, identify, read_contents, recall_contents, tell_weights
 from stablenet.engine.run import RunFolder, describe_config, open_folder
 from stablenet.errors import UserError
 from tests.engine.tiny import tiny_config
@@ -91,6 +92,13 @@ def test_a_folder_a_table_and_a_scan_agree(tmp_path, named):
     assert recall_contents(config, json.loads(json.dumps(described["hashed"]))) == Contents(
         manifest=split.hash, weights=asked.hashed["model"]["pretrained"]
     )
+
+
+def test_a_file_of_weights_is_told_with_its_hash(tmp_path, named):
+    path = tmp_path / "weights.safetensors"
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert tell_weights(named[0], None) == [f"initial weights: {path}, SHA-256 {found}"]
+    assert tell_weights(tiny_config("erm"), None) == []
 
 
 def test_changed_files_are_other_contents(tmp_path, named):

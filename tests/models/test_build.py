@@ -154,6 +154,39 @@ class TestPublishedStateDicts:
         assert str(tmp_path / "checkpoints" / "resnet18-f37072fd.pth") in told
 
 
+class TestTimmsWeights:
+    @pytest.fixture(autouse=True)
+    def no_network(self, monkeypatch):
+        timm = pytest.importorskip("timm")
+        make = timm.create_model
+
+        def create(name, pretrained=False, **parameters):
+            if pretrained:
+                raise ConnectionError("no network\nand a traceback")
+            return make(name, **parameters)
+
+        monkeypatch.setattr("timm.create_model", create)
+
+    def test_without_a_network_it_says_where_from_and_what_to_set(self):
+        with pytest.raises(UserError) as caught:
+            build_network("timm/resnet10t", 3, pretrained="imagenet")
+        told = str(caught.value)
+        assert "(no network): fetch model.safetensors of timm/resnet10t.c3_in1k at the Hugging Face Hub" in told
+        assert "set model.pretrained to the file, .safetensors or .pth" in told
+
+    def test_a_local_file_is_taken(self, tmp_path):
+        old = build_network("timm/resnet10t", 3)
+        save_file({**old.body.state_dict(), "fc.weight": torch.zeros(1000, 512)}, tmp_path / "model.safetensors")
+        network = build_network("timm/resnet10t", 5, pretrained="model.safetensors", root=tmp_path)
+        torch.testing.assert_close(network.body.layer1[0].conv1.weight, old.body.layer1[0].conv1.weight)
+
+    def test_wrong_parameters_and_networks_without_weights_are_named(self):
+        with pytest.raises(UserError, match=r"could not be built with model\.parameters: .*depht"):
+            build_network("timm/resnet10t", 3, pretrained="imagenet", parameters={"depht": 3})
+        with pytest.raises(UserError, match="timm/vit_giant_patch14_224 has no published weights"):
+            build_network("timm/vit_giant_patch14_224", 3, pretrained="imagenet")
+
+
 @pytest.mark.slow
 def test_caffe_resnet50_of_the_data_folder(monkeypatch):
     """Photographs give its last BatchNorm the statistics it was trained with, but only if its header is heeded."""

@@ -2,7 +2,8 @@
 
 A table is one TOML file; the paper's are in `stablenet/bench/paper`, users' own anywhere:
 
-    title = "…"                  # also caption, notes = ["…"], label (of the paper), kind = "table" | "curve", x_title
+    title = "…"                  # also caption, notes = ["…"], label (of the paper), kind = "table" | "curve", x_title,
+                                 # hours (of a GPU, for three seeds of every row that is not extra)
     imports = ["my_package"]     # modules to import first, which register data sources or methods; from the table's
                                  # folder, the current folder or the installed packages
     [settings]                   # config values for every cell, such as train.epochs = 3
@@ -56,7 +57,7 @@ from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import RULES
 from stablenet.files import read_text
 from stablenet.registry import import_own, unknown_name
-from stablenet.values import read_fields
+from stablenet.values import NonNegative, read_fields
 
 Status = Literal["printed", "quoted", "dash", "none"]
 Kind = Literal["table", "curve"]
@@ -147,7 +148,9 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
-    """path: file of a user's table, None for the paper's tables."""
+    """hours: expected, of one H200, for three seeds of all rows that are not extra; None where it is not stated.
+    path: file of a user's table, None for the paper's tables.
+    """
 
     name: str
     title: str = ""
@@ -157,6 +160,7 @@ class PaperTable:
     x_title: str = ""
     notes: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    hours: NonNegative | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     columns: tuple[TableColumn, ...] = ()
     rows: tuple[Row, ...] = ()

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeR
 from stablenet.cli.console import Console, TextColumn
 from stablenet.data.manifest import PARTS
 from stablenet.engine.config import RunConfig, format_config
+from stablenet.engine.identity import tell_weights
 from stablenet.engine.monitor import Preview, Watcher, preview
 from stablenet.engine.ranking import find_best
 from stablenet.engine.run import Run
@@ -160,7 +161,7 @@ def describe_figures(values: dict[str, float]) -> str:
 def print_preview(config: RunConfig, runtime: Runtime) -> None:
     found = preview(config, runtime)
     typer.echo(format_config(config))
-    for line in describe_preview(found):
+    for line in (*tell_weights(config, runtime.root), *describe_preview(found)):
         typer.echo(f"# {line}")
 
 

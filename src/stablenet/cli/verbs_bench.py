@@ -280,6 +280,10 @@ def paper(
         Path | None,
         typer.Option(help="Write a Markdown page instead, with the paper's numbers beside those of the runs."),
     ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(help="Page: also these tables of yours, beside the paper's numbers; comma-separated or repeated."),
+    ] = None,
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data sources.")
     ] = None,
@@ -291,8 +295,8 @@ def paper(
 
     if page is None:
         scan = scan_runs(runs)
-        tables = list_tables() if scan.runs else {}
-        filled = {name: collect(table, runs, root=root, scan=scan) for name, table in tables.items()}
+        known = list_tables() if scan.runs else {}
+        filled = {name: collect(table, runs, root=root, scan=scan) for name, table in known.items()}
         for item in list_items():
             typer.echo("\n".join(describe_item(item, filled)))
         typer.echo(
@@ -301,12 +305,13 @@ def paper(
         return
     from stablenet.errors import UserError
     from stablenet.files import write_text
-    from stablenet.report.comparisons import write_comparison
+    from stablenet.report.paper_page import lend_numbers, write_comparison
 
     if not runs.is_dir():
         raise UserError(f"there are no runs in {runs}: make some with `stablenet bench run paper-resnet50`")
     scan = scan_runs(runs)
-    results = [collect(find_table(name), runs, root=root, scan=scan) for name in COMPARED]
+    wanted = [lend_numbers(find_table(name)) for name in (*_split(tables), *COMPARED)]
+    results = [collect(table, runs, root=root, scan=scan) for table in wanted]
     write_text(page, write_comparison(results))
     measured = sum(cell.state == "measured" for result in results for cell in result.cells.values())
     typer.echo(f"page: {page}, {measured} cells with results")
@@ -314,11 +319,15 @@ def paper(
 
 def describe_item(item: PaperItem, results: Mapping[str, BenchResult]) -> Iterator[str]:
     """Lines about a table or figure.   results: filled tables by name; none where there are no runs."""
+    from stablenet.bench.paper_tables import find_table
     from stablenet.bench.results import count_cells
 
     yield f"{item.name}: {item.what}"
-    for command in item.commands:
-        yield f"    {command}"
+    if item.command:
+        yield f"    {item.command}"
+    for name in (*item.tables, *item.near):
+        hours = find_table(name).hours
+        yield f"    stablenet bench run {name}" + (f"  (about {hours:.1f} GPU hours)" if hours else "")
     told = [f"needs {', '.join(item.needs)}"] if item.needs else []
     told += [f"about {item.hours:.1f} GPU hours"] if item.hours is not None else []
     told += [f"measured here: {item.state}" if item.measured else item.state] if item.state else []

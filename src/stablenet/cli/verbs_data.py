@@ -142,7 +142,8 @@ def _check_layout(name: str | None, root: Path) -> None:
     for remark in remarks:
         typer.echo(remark)
     if differences:
-        typer.echo(f"{len(differences)} differences; `stablenet data list {name}` shows how {name} must lie")
+        counted = "1 difference" if len(differences) == 1 else f"{len(differences)} differences"
+        typer.echo(f"{counted}; `stablenet data list {name}` shows how {name} must lie")
         raise typer.Exit(1)
     typer.echo(f"{root}: as {name} must lie")
 

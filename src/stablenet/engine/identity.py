@@ -121,6 +121,14 @@ def describe_weights(config: RunConfig, root: Path | None) -> dict[str, str]:
     return {"weights_sha256": weights} if weights else {}
 
 
+def tell_weights(config: RunConfig, root: Path | None) -> list[str]:
+    """A sentence about the file that the network starts from; none where there is no file."""
+    return [
+        f"initial weights: {config.model.pretrained}, SHA-256 {found}"
+        for found in describe_weights(config, root).values()
+    ]
+
+
 def recall_contents(config: RunConfig, hashed: Mapping[str, Any]) -> Contents:
     """Hashes of the files at training time, from the `hashed` values of a run folder's config.
 

@@ -16,7 +16,7 @@ from stablenet.algorithms import Judgement
 from stablenet.data.loader import Batch, Loader
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig
-from stablenet.engine.identity import VERSION, describe_weights, name_version, restate
+from stablenet.engine.identity import VERSION, describe_weights, name_version, restate, tell_weights
 from stablenet.engine.interrupts import (
     CHECKPOINT,
     STOP,
@@ -98,6 +98,8 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
         return load_run(folder.path)
     if not config.data.split:
         watcher.tell(manifest.describe())
+    for sentence in tell_weights(config, runtime.root):
+        watcher.tell(sentence)
     alone = hold_lock(folder.lock) if first else nullcontext()
     with alone, own_random_numbers(fabric.device), _explained(config), name_lost_process():
         try:

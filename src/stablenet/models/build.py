@@ -255,9 +255,7 @@ def _build_backbone(name: str, parameters: dict[str, Any], pretrained: str) -> B
         backbone: Backbone = call_with(name, BACKBONES[name], parameters)
         return backbone
     if name.startswith(TIMM):
-        if pretrained and not is_file(pretrained):
-            parameters = {**parameters, "pretrained": True}
-        return build_timm(name.removeprefix(TIMM), **parameters)
+        return build_timm(name.removeprefix(TIMM), bool(pretrained) and not is_file(pretrained), **parameters)
     if ":" in name:
         return build_own(name, **parameters)
     return build_torchvision(name, **parameters)

@@ -95,14 +95,38 @@ def build_torchvision(name: str, **parameters: Any) -> Backbone:
     return cut_classifier(body)
 
 
-def build_timm(name: str, **parameters: Any) -> Backbone:
-    """A timm network by its name, with random weights."""
+def build_timm(name: str, pretrained: bool = False, **parameters: Any) -> Backbone:
+    """A timm network by its name, with random weights, or the ones that timm has for it."""
     timm = import_timm()
     if name not in timm.list_models():
         raise UserError(unknown_name("timm backbone", name, timm.list_models()))
-    body = call_with(name, partial(timm.create_model, name, num_classes=0), parameters)
+    make = partial(timm.create_model, name, num_classes=0)
+    body = _fetch_timm(name, make, parameters) if pretrained else call_with(name, make, parameters)
     width = int(getattr(body, "head_hidden_size", None) or body.num_features)
     return Backbone(body, width, _timm_stages(body), type(body).__name__ in _CHANNELS_LAST)
+
+
+def _fetch_timm(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """With published weights; where there are none, or no network, what to do instead."""
+    from timm.models import get_pretrained_cfg
+
+    found = get_pretrained_cfg(name)
+    place = found.url if found else ""
+    if found and found.hf_hub_id:
+        place = f"model.safetensors of {found.hf_hub_id} at the Hugging Face Hub"
+    if not place:
+        raise UserError(
+            f"timm/{name} has no published weights: give a .safetensors or .pth file, or model.pretrained=''"
+        )
+    try:
+        return make(pretrained=True, **parameters)
+    except Exception as error:  # of any of the libraries that fetch, or of the parameters
+        call_with(name, make, parameters)  # names the parameters, if it is they
+        told = str(error).partition("\n")[0]
+        raise UserError(
+            f"the weights of timm/{name} could not be fetched ({told}): fetch {place} elsewhere and set "
+            "model.pretrained to the file, .safetensors or .pth, or start from random weights with model.pretrained=''"
+        ) from error
 
 
 def build_own(path: str, **parameters: Any) -> Backbone:

@@ -64,8 +64,9 @@ class Memory(nn.Module, ABC):
         """
         if self.rows and len(features) > self.rows and self._settings.groups:
             raise UserError(
-                f"a batch of {len(features)} is larger than the memory's {self.rows} rows; "
-                f"build StableWeighting with memory_rows={len(features)}, or call reset() first"
+                f"a batch of {len(features)} is larger than the memory's {self.rows} rows; build StableWeighting with "
+                f"memory_rows={len(features)} (method.parameters.overrides.memory_rows in a config), or call reset() "
+                "first"
             )
         if self.features.numel() and features.shape[1] != self.features.shape[-1]:
             raise UserError(
