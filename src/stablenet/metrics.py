@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
+
+from stablenet.weighting.solver import effective_sample_size
 
 MOST_DOMAINS = 20  # listed individually; sets with more (MNIST-M has 200) have only a few images in each
 SIDES = ("lowered", "raised")  # pseudo-contexts: usual pairs of class and context, and rare ones, as weights see them
@@ -78,6 +82,11 @@ class GroupCounts:
             right, total = self._sides.cpu().view(2, len(SIDES), -1)
             figures["pseudo_groups"] = describe_groups(right, total, SIDES, classes)
         return figures
+
+
+def effective_share(weights: Tensor | NDArray[np.float64]) -> float:
+    """Effective sample size as a share of the samples.   weights: (n,)."""
+    return float(effective_sample_size(weights)) / len(weights)
 
 
 def wilson_interval(right: int, count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from sklearn.linear_model import LinearRegression
 
 from stablenet.diagnose.measure import (
     cramer_v,
-    effective_share,
     find_minority,
     measure_explained,
     one_hot,
@@ -17,6 +16,7 @@ from stablenet.diagnose.measure import (
     study_context,
     weigh_labels,
 )
+from stablenet.metrics import effective_share
 from stablenet.weighting import DatasetWeighting, label_dependence, recommend, solve_dataset, standardize
 
 

@@ -1,8 +1,17 @@
-"""Docstrings as Markdown."""
+"""Docstrings as Markdown, and the examples in them."""
 
 from __future__ import annotations
 
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
 from docs.machinery.docstrings import escape, render
+
+import stablenet
+
+SOURCE = Path(stablenet.__file__).parent
 
 TEXT = """Weights of the batch, (B,) float32.
 
@@ -41,3 +50,14 @@ def test_a_list_stands_apart_from_prose():
 
 def test_prose_with_a_colon_is_no_list():
     assert render("Three guards: one, two, three.\nAnd more.") == "Three guards: one, two, three. And more."
+
+
+WITH_EXAMPLES = [path for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_examples_in_docstrings_print_what_they_say(path):
+    name = path.relative_to(SOURCE.parent).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+    found = doctest.testmod(import_module(name))
+    assert found.failed == 0
+    assert found.attempted > 0

@@ -32,7 +32,7 @@ from stablenet.demo.demo_runs import (
 from stablenet.engine.config import find_recipe
 from stablenet.engine.run import Run
 from stablenet.errors import UserError
-from stablenet.metrics import Spread
+from stablenet.metrics import Spread, effective_share
 from stablenet.pages import (
     WIDTH,
     Curve,
@@ -48,7 +48,6 @@ from stablenet.pages import (
     write_points,
     write_text,
 )
-from stablenet.weighting import effective_sample_size
 from stablenet.weighting.dataset import dataset_settings
 
 
@@ -208,7 +207,7 @@ def read_sample_weights(run: Run) -> SampleWeights:
         agrees=agrees,
         dependence=(solve["dependence_before"], solve["dependence_after"]),
         told=solve["context_explains"],
-        ess=float(effective_sample_size(weights)) / len(weights),
+        ess=effective_share(weights),
         floor=dataset_settings(PRESET, {}).min_ess,
         shares=(
             share_dominant(torch.ones_like(weights), samples.y, agrees),

@@ -25,7 +25,6 @@ from stablenet.diagnose.measure import (
     STRENGTHS,
     ContextFindings,
     Trade,
-    effective_share,
     measure_explained,
     one_hot,
     read_own,
@@ -47,6 +46,7 @@ from stablenet.diagnose.verdict import (
 )
 from stablenet.errors import UserError
 from stablenet.independence import independence_test, pairwise_independence_test
+from stablenet.metrics import effective_share
 from stablenet.models import FeatureTaps, build_network
 from stablenet.tabular.encode import Encoding, encode, learn_encoding
 from stablenet.tabular.estimator import MAX_CORRELATION

@@ -242,8 +242,3 @@ def weigh_labels(features: Tensor, y: Tensor, *, pretrained: bool, seed: int = 0
 def share_left(before: float, after: float) -> float:
     """Of the dependence; all of none."""
     return after / before if before > 0 else 1.0
-
-
-def effective_share(weights: Tensor) -> float:
-    """Effective sample size as a share of the samples."""
-    return float(effective_sample_size(weights)) / len(weights)

@@ -24,11 +24,11 @@ from stablenet.data.loader import PartSamples
 from stablenet.engine.run import FINISHED, Run, load_run
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import save_table
+from stablenet.metrics import effective_share
 from stablenet.pages import Picture, draw_weight_histogram, make_picture, render, write_text
 from stablenet.report import charts
 from stablenet.report.gather import ReportSettings, shown_rows
 from stablenet.saliency import Gallery, SaliencySettings, choose_subjects, look
-from stablenet.weighting import effective_sample_size
 
 MOST_RUNS = 6  # side by side
 _SETTINGS = SaliencySettings(samples=25)  # half as many as `stablenet saliency` takes: a page has many maps
@@ -130,7 +130,7 @@ class UsedTable:
     @property
     def effective(self) -> float:
         """Effective samples, as a share of all."""
-        return share_effective(self.table["weight"])
+        return effective_share(self.table["weight"].to_numpy(np.float64))
 
     @property
     def with_offsets(self) -> bool:
@@ -147,18 +147,13 @@ def read_used(run: Run) -> UsedTable:
     return UsedTable(run.classes, run.weights(), read_dependence(run.records))
 
 
-def share_effective(weights: pd.Series[float]) -> float:
-    """(Σw)² / Σw², as a share of the samples."""
-    return float(effective_sample_size(torch.tensor(weights.to_numpy(np.float64)))) / len(weights)
-
-
 def summarise_classes(used: UsedTable) -> pd.DataFrame:
     """A row per class: samples, effective (share of them), largest and smallest weight, mean offset and context."""
     rows = {}
     for name, own in used.table.groupby("label", sort=False):
         rows[name] = {
             "samples": len(own),
-            "effective": share_effective(own["weight"]),
+            "effective": effective_share(own["weight"].to_numpy(np.float64)),
             "largest": float(own["weight"].max()),
             "smallest": float(own["weight"].min()),
             "offset": float(own["offset"].mean()),

@@ -168,7 +168,7 @@ class EvidenceSums:
     >>> sums.add(y, contexts=y)
     >>> found = sums.weigh()
     >>> round(found.contexts, 2)
-    0.95
+    0.9
     """
 
     def __init__(self, num_classes: int, num_contexts: int = 0, shared: bool = False) -> None:
