@@ -165,6 +165,15 @@ def shard_again(model: nn.Module) -> None:
             module.reshard()
 
 
+def check_classes(y: Tensor) -> None:
+    """Refuse targets of a regression, and several labels for a sample, before they are cut to whole numbers."""
+    if y.ndim != 1 or y.is_floating_point() or y.is_complex():
+        raise UserError(
+            f"every sample needs one class, a whole number, got a batch of {y.dtype} with the shape {tuple(y.shape)}: "
+            "weights and offsets for a regression, or for several labels of one image, are not implemented"
+        )
+
+
 class DatasetCriterion(nn.Module):
     """mean(w · CE(logits + offset, y)), weights and offsets by the samples' indices.
 
@@ -317,6 +326,7 @@ class DatasetCriterion(nn.Module):
 
         def collect(batch: tuple[Tensor, Tensor, Tensor], features: Mapping[str, Tensor]) -> None:
             index, x, y = batch
+            check_classes(y)
             if sums is not None:
                 known = None if contexts is None else contexts[index.cpu()].to(y.device)
                 images = x.ndim == 4 and x.is_floating_point()
