@@ -94,6 +94,7 @@ class HeldOut(nn.Module):
         try:
             for x, y in self._read(find_device(model)):
                 outputs = model(x)
+                outputs = getattr(outputs, "logits", outputs)  # transformers' models name them
                 counts = counts or GroupCounts(1, self._classes, outputs.device)
                 weights = None if plain else self.weights[place : place + len(y)].to(outputs.device)
                 counts.add(outputs, y, torch.zeros_like(y), weights)
