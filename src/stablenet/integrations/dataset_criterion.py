@@ -12,13 +12,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader
 
 from stablenet.errors import UserError
 from stablenet.integrations.criterion import classify
 from stablenet.integrations.held_out import EpochResult, HeldOut
 from stablenet.integrations.reading import (
     Indexed,
+    OwnRange,
     SizedDataset,
     find_device,
     read_taps,
@@ -68,9 +69,9 @@ class DatasetCriterion(nn.Module):
         folder, on a fast disk. The result is the same.
     Weights grow from epoch to epoch, as in `stablenet train`. A new epoch is taken to begin with the batch that would
     exceed the number of samples, so loaders may drop a short last batch or keep it. In `eval()` the loss is the plain
-    mean. Its state_dict holds everything needed to resume. Each of several processes reads its share of the samples and
-    holds the result for all, so any distributed sampler works. The model may be wrapped in `DistributedDataParallel` or
-    sharded by `fully_shard`.
+    mean. Its state_dict holds everything needed to resume. Each of several processes reads its own range of the samples
+    and holds the result for all, so any distributed sampler works. The model may be wrapped in
+    `DistributedDataParallel` or sharded by `fully_shard`.
     """
 
     def __init__(
@@ -116,15 +117,12 @@ class DatasetCriterion(nn.Module):
         model = model.module if isinstance(model, DistributedDataParallel) else model
         refuse_different(model)
         generator = torch.Generator()  # or the loader would draw from the one that everything else draws from
-        # As many batches in every process: what they do together, such as gathering shards, they do equally often.
-        share: DistributedSampler[Any] | None = None
-        if distributed.processes() > 1:
-            share = DistributedSampler(indexed, shuffle=False)
+        share = OwnRange(self._size)
         options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "generator": generator}
         known = 0 if contexts is None else int(contexts.max()) + 1
-        sums = EvidenceSums(num_classes, known, shared=share is not None) if act == "auto" else None
+        sums = EvidenceSums(num_classes, known, shared=distributed.processes() > 1) if act == "auto" else None
         loader = DataLoader(indexed, sampler=share, **options)
-        self._read(model, loader, sums, contexts, progress)
+        self._read(model, loader, len(share.own), sums, contexts, progress)
         self.decision = None if sums is None else recommended.decide(sums.weigh(), by_contexts=True)
         if self.decision is not None:
             self.whole_set.settle(self.decision)
@@ -224,19 +222,24 @@ class DatasetCriterion(nn.Module):
         self,
         model: nn.Module,
         loader: Iterable[Any],
+        left: int,
         sums: EvidenceSums | None,
         contexts: Tensor | None,
         progress: bool,
     ) -> None:
+        """left: how many samples the loader gives before it repeats some."""
         device = find_device(model)
         unit = UnitRange(shared=distributed.processes() > 1)
 
         def collect(batch: tuple[Tensor, Tensor, Tensor], features: Mapping[str, Tensor]) -> None:
+            nonlocal left
             index, x, y = batch
             if sums is not None:
-                known = None if contexts is None else contexts[index.cpu()].to(y.device)
+                once, left = min(left, len(index)), left - min(left, len(index))
+                known = None if contexts is None else contexts[index.cpu()].to(y.device)[:once]
                 images = x.ndim == 4 and x.is_floating_point()
-                sums.add(y, index, describe_images(unit(x)) if images else None, known)
+                described = describe_images(unit(x)[:once]) if images else None
+                sums.add(y[:once], index[:once], described, known)
             self.whole_set.collect(index, features, y.long())
 
         if progress:

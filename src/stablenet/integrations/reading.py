@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from stablenet.errors import UserError
 from stablenet.models import FeatureTaps, read_features
 from stablenet.weighting import distributed
+from stablenet.weighting.samples import pass_range
 
 B = TypeVar("B")
 
@@ -42,6 +44,24 @@ class Indexed(Dataset[tuple[Any, ...]]):
 
     def __getitem__(self, place: int) -> tuple[Any, ...]:
         return (place, *self.samples[place])
+
+
+class OwnRange(Sampler[int]):
+    """This process's range of the samples, in order; repeated until all processes have as many, as `longest` says.
+
+    What processes do together, such as gathering shards, they must do equally often.
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        processes = distributed.processes()
+        ranges = [range(*pass_range(num_samples, rank, processes)) for rank in range(processes)]
+        self.own, self.longest = ranges[distributed.rank()], max(map(len, ranges))
+
+    def __iter__(self) -> Iterator[int]:
+        return islice(cycle(self.own or [0]), self.longest)
+
+    def __len__(self) -> int:
+        return self.longest
 
 
 def refuse_different(model: nn.Module) -> None:
@@ -110,7 +130,7 @@ def show_progress(batches: Iterable[B], what: str, total: int, count: Callable[[
     done = 0
     for batch in batches:
         yield batch
-        done += count(batch)
+        done = min(done + count(batch), total)  # processes may repeat some
         if shown:
             print(f"\rreading features: {done:,} of {total:,} {what}", end="", file=sys.stderr, flush=True)
     if shown:
