@@ -39,7 +39,8 @@ def main(words: list[str] | None = None) -> int:
     log = given.work / f"seed{given.seed}.jsonl"
     done = read_log(log)
     names = choose(given.count, given.only)
-    left = [name for name in names if name not in done or given.only or (given.again and done[name].fault)]
+    asked = set(given.only or ())  # a single trial that is named is repeated
+    left = [name for name in names if name not in done or name in asked or (given.again and done[name].fault)]
     print(f"{len(names) - len(left)} of {len(names)} trials were done before", flush=True)
     trials = make_trials(left, given.seed, given.work / "workshop", given.minutes)
     for number, outcome in enumerate(run_trials(trials, given.work / "trials", given.jobs, given.keep), 1):
