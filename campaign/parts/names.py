@@ -19,10 +19,14 @@ from campaign.workshop import CLASSES, DOMAINS, tiny
 MARKUP = "<script>alert(1)<script>"  # without a slash, so that a folder can be called so
 HARD = (
     "[/b]", "[red]x", "[[", "]", "[link=a]", ":smile:", "\udcff\udcfe", "a\udc80b", "x" * 255, "é" * 127, "x" * 200,
-    "-", "--help", "-rf", " ", "  a", "a ", ".a", "..a", "a.", "a\nb", "a\rb", "a\tb", "\x1b[31m", "\x07", "\x7f", "\u202e",
-    "\u200b", "\ufeff", "e\u0301", "\u00e9", "ß", "ẞ", "İ", "ſ", "%s", "%00", "{0}", "{{ a }}", "{% a %}", "$(x)", "`x`", ";",
-    "*", "?", "[a-z]", "~", "con", "nul", "NaN", "None", "true", "1e400", "0", "00", "²", "١", "train", "val", "test", "none",
-    "a,b", 'a"b', "a'b", "a|b", "a\\b", "#a", "=1+1", "@a", "&amp;", "&lt;", "<!--", MARKUP, "'\"><b>", "|---|", "\U0001f9a9",
+    "-", "--help", "-rf", " ", "  a", "a ", ".a", "..a", "a.", "a\nb", "a\rb", "a\tb", "\x1b[31m", "\x07", "\x7f",
+    "\u202e",
+    "\u200b", "\ufeff", "e\u0301", "\u00e9", "ß", "ẞ", "İ", "ſ", "%s", "%00", "{0}", "{{ a }}", "{% a %}", "$(x)",
+    "`x`", ";",
+    "*", "?", "[a-z]", "~", "con", "nul", "NaN", "None", "true", "1e400", "0", "00", "²", "١", "train", "val",
+    "test", "none",
+    "a,b", 'a"b', "a'b", "a|b", "a\\b", "#a", "=1+1", "@a", "&amp;", "&lt;", "<!--", MARKUP, "'\"><b>", "|---|",
+    "\U0001f9a9",
 )  # fmt: skip
 
 
@@ -75,7 +79,16 @@ def _name_photos(rng: Random, workshop: Path, folder: Path) -> Trial:
             ["data", "prepare", "folder", "--root", f"./{root}", "--store", "store"],
             ["diagnose", f"./{root}", "--output", "page.html"],
             ["predict", str(workshop / "runs" / "plain"), f"./{root}", "--output", "predicted.csv"],
-            ["saliency", str(workshop / "runs" / "plain"), "--images", f"./{root}", "--samples", "2", "--output", "p.html"],
+            [
+                "saliency",
+                str(workshop / "runs" / "plain"),
+                "--images",
+                f"./{root}",
+                "--samples",
+                "2",
+                "--output",
+                "p.html",
+            ],
             training,
         )
     )
@@ -111,7 +124,19 @@ def _name_columns(rng: Random, workshop: Path, folder: Path) -> Trial:
     words = rng.choice(
         (
             ["diagnose", "t.csv", *chosen, "--output", "page.html"],
-            ["data", "split", "image-list", "classic", "--root", "t.csv", *chosen, "--target", "west", "--out", "s.tsv"],
+            [
+                "data",
+                "split",
+                "image-list",
+                "classic",
+                "--root",
+                "t.csv",
+                *chosen,
+                "--target",
+                "west",
+                "--out",
+                "s.tsv",
+            ],
         )
     )
     return Trial(words=words, check=check_pages)

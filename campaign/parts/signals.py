@@ -63,7 +63,9 @@ _MOVING = re.compile(rb"\d+(\.\d+)? s\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?|[0-
 def make(rng: Random, workshop: Path, folder: Path) -> Trial:
     verb, moments = draw(rng)
     told = ", ".join(f"{number.name} after {share:.0%}" for number, share in moments)
-    call = describe(lambda: disturb(verb, moments, workshop, folder), f"stablenet {shlex.join(ALL_VERBS[verb])}: {told}")
+    call = describe(
+        lambda: disturb(verb, moments, workshop, folder), f"stablenet {shlex.join(ALL_VERBS[verb])}: {told}"
+    )
     kills = sum(number == signal.SIGKILL for number, _ in moments)
     return Trial(call=call, inputs=len(moments), kills={name_verb(verb): kills} if kills else {}, patience=300.0)
 
@@ -193,7 +195,9 @@ def compare(whole: Path, broken: Path) -> list[str]:
 def compare_names(whole: Path, broken: Path) -> list[str]:
     """Files that are missing or too many, whatever they hold."""
     first, second = ({_HASH.sub("", name) for name in fingerprint(folder)} for folder in (whole, broken))
-    return [f"missing: {name}" for name in sorted(first - second)] + [f"left: {name}" for name in sorted(second - first)]
+    return [f"missing: {name}" for name in sorted(first - second)] + [
+        f"left: {name}" for name in sorted(second - first)
+    ]
 
 
 def fingerprint(folder: Path) -> dict[str, str]:

@@ -31,12 +31,16 @@ DEEDS = (
 FORWARDS = (
     "return self.f(x)", "return None", "return x", "return 3", "return self.f(x).long()", "return self.f(x).double()",
     "return [self.f(x)]", "return {'a': self.f(x)}", "return self.f(x)[:-1]", "return self.f(x)[:, :1]",
-    "return self.f(x)[:, :, None]", "return self.f(x).sum()", "return self.f(x) * float('nan')", "raise ValueError('?')",
-    "import sys; sys.exit(0)", "return self.f(x).detach()", "return torch.zeros(len(x), 4)", "return self.f(x.flatten())",
+    "return self.f(x)[:, :, None]", "return self.f(x).sum()", "return self.f(x) * float('nan')",
+    "raise ValueError('?')",
+    "import sys; sys.exit(0)", "return self.f(x).detach()", "return torch.zeros(len(x), 4)",
+    "return self.f(x.flatten())",
     "self.n = getattr(self, 'n', 0) + 1\n        return self.f(x)[: 7 if self.n > 2 else None]", "return x.numpy()",
     "assert not self.training\n        return self.f(x)", "assert self.training\n        return self.f(x)",
-    "return self.f(x) * 1e38", "return Bad.apply(self.f(x))", "return torch.rand(len(x), 4)", "return self.f(x).to('meta')",
-    "return self.f(x).half()", "return self.f(x) + 0j", "return self.f(x).numpy()", "return self.forward(x)", "raise '?'",
+    "return self.f(x) * 1e38", "return Bad.apply(self.f(x))", "return torch.rand(len(x), 4)",
+    "return self.f(x).to('meta')",
+    "return self.f(x).half()", "return self.f(x) + 0j", "return self.f(x).numpy()", "return self.forward(x)",
+    "raise '?'",
     "return self.f(x)[:0]", "raise ValueError('\\udcff')", "return self.f(x).to_sparse()", "raise KeyboardInterrupt",
 )  # fmt: skip
 MADE = (

@@ -137,7 +137,9 @@ def _refuse_other(option: str, given: object, table: object, name: str) -> None:
     from stablenet.values import show
 
     if given is not None and isinstance(table, dict) and table.get(name, given) != given:
-        raise UserError(f"{option} {given} and --set {name}={show(table[name])} contradict each other: give one of them")
+        raise UserError(
+            f"{option} {given} and --set {name}={show(table[name])} contradict each other: give one of them"
+        )
 
 
 def _trust_typed(values: dict[str, Any]) -> None:
