@@ -8,8 +8,9 @@ check whether the network predicts against the context (`context_use`, then `cri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -19,13 +20,14 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from stablenet.errors import UserError
 from stablenet.models import FeatureTaps, read_features
 from stablenet.registry import Registry
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, StableWeighting, WholeSet, distributed, recommended
 from stablenet.weighting.evidence import EvidenceSums, UnitRange, describe_images
+from stablenet.weighting.samples import pass_range
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,24 @@ class Indexed(Dataset[tuple[Any, ...]]):
         return (place, *self.samples[place])
 
 
+class OwnRange(Sampler[int]):
+    """This process's range of the samples, in order; repeated until all processes have as many, as `longest` says.
+
+    What processes do together, such as gathering shards, they must do equally often.
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        processes = distributed.processes()
+        ranges = [range(*pass_range(num_samples, rank, processes)) for rank in range(processes)]
+        self.own, self.longest = ranges[distributed.rank()], max(map(len, ranges))
+
+    def __iter__(self) -> Iterator[int]:
+        return islice(cycle(self.own or [0]), self.longest)
+
+    def __len__(self) -> int:
+        return self.longest
+
+
 def refuse_different(model: nn.Module) -> None:
     """Raise if the processes' models differ: their features would not belong together.
 
@@ -198,9 +218,9 @@ class DatasetCriterion(nn.Module):
         folder, on a fast disk. The result is the same.
     Weights grow from epoch to epoch, as in `stablenet train`. A new epoch is taken to begin with the batch that would
     exceed the number of samples, so loaders may drop a short last batch or keep it. In `eval()` the loss is the plain
-    mean. Its state_dict holds everything needed to resume. Each of several processes reads its share of the samples and
-    holds the result for all, so any distributed sampler works. The model may be wrapped in `DistributedDataParallel` or
-    sharded by `fully_shard`.
+    mean. Its state_dict holds everything needed to resume. Each of several processes reads its own range of the samples
+    and holds the result for all, so any distributed sampler works. The model may be wrapped in
+    `DistributedDataParallel` or sharded by `fully_shard`.
     """
 
     def __init__(
@@ -243,15 +263,12 @@ class DatasetCriterion(nn.Module):
         model = model.module if isinstance(model, DistributedDataParallel) else model
         refuse_different(model)
         generator = torch.Generator()  # or the loader would draw from the one that everything else draws from
-        # As many batches in every process: what they do together, such as gathering shards, they do equally often.
-        share: DistributedSampler[Any] | None = None
-        if distributed.processes() > 1:
-            share = DistributedSampler(indexed, shuffle=False)
+        share = OwnRange(self._size)
         options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "generator": generator}
         known = 0 if contexts is None else int(contexts.max()) + 1
-        sums = EvidenceSums(num_classes, known, shared=share is not None) if act == "auto" else None
+        sums = EvidenceSums(num_classes, known, shared=distributed.processes() > 1) if act == "auto" else None
         loader = DataLoader(indexed, sampler=share, **options)
-        self._read(model, FeatureTaps(model, taps), loader, sums, contexts)
+        self._read(model, FeatureTaps(model, taps), loader, len(share.own), sums, contexts)
         self.decision = None if sums is None else recommended.decide(sums.weigh(), by_contexts=True)
         if self.decision is not None:
             self.whole_set.settle(self.decision)
@@ -305,9 +322,11 @@ class DatasetCriterion(nn.Module):
         model: nn.Module,
         taps: FeatureTaps,
         loader: DataLoader[tuple[Any, ...]],
+        left: int,
         sums: EvidenceSums | None,
         contexts: Tensor | None,
     ) -> None:
+        """left: how many samples the loader gives before it repeats some."""
         device = next(model.parameters(), torch.empty(0)).device
         unit = UnitRange(shared=distributed.processes() > 1)
 
@@ -316,11 +335,14 @@ class DatasetCriterion(nn.Module):
             return taps.take()
 
         def collect(batch: tuple[Tensor, Tensor, Tensor], features: Mapping[str, Tensor]) -> None:
+            nonlocal left
             index, x, y = batch
             if sums is not None:
-                known = None if contexts is None else contexts[index.cpu()].to(y.device)
+                once, left = min(left, len(index)), left - min(left, len(index))
+                known = None if contexts is None else contexts[index.cpu()].to(y.device)[:once]
                 images = x.ndim == 4 and x.is_floating_point()
-                sums.add(y, index, describe_images(unit(x)) if images else None, known)
+                described = describe_images(unit(x)[:once]) if images else None
+                sums.add(y[:once], index[:once], described, known)
             self.whole_set.collect(index, features, y.long())
 
         moved = ([part.to(device) for part in batch[:3]] for batch in loader)
