@@ -48,7 +48,7 @@ from stablenet.engine.stepping import (
 from stablenet.errors import UserError
 from stablenet.models import Network, build_network
 from stablenet.randomness import mix_process_seed
-from stablenet.values import NonNegative, check_fields
+from stablenet.values import NonNegative, check_fields, is_whole
 
 
 def start_fabric(device: str, precision: str) -> Any:
@@ -85,7 +85,7 @@ def choose_device(device: str) -> tuple[str, int | list[int]]:
         kind = "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "cpu" and not number:
         return "cpu", 1
-    if kind != "cuda" or (number and not number.isdigit()):
+    if kind != "cuda" or (number and not is_whole(number)):
         raise UserError(f"unknown device {device!r}: choose auto, cpu, cuda, or a GPU such as cuda:0")
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(number or 0) >= found:
