@@ -59,7 +59,7 @@ def test_precision_and_recall():
 
 def test_gains_and_losses_beyond_chance():
     def cell(level, low, high):
-        return {"level": level, "gains": dict.fromkeys(rules.RULES, {"interval": [low, high]})}
+        return {"level": level, "gains": {rule: {"interval": [low, high]} for rule in rules.RULES}}
 
     found = {
         "a": cell("likely", 1, 3),

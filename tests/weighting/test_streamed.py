@@ -151,6 +151,15 @@ def test_many_offsets_are_computed_when_looked_up_or_kept_in_half_precision(comp
     assert not many.eval()(every).any()
 
 
+@pytest.mark.parametrize("other", [{"num_samples": 600}, {"num_classes": 5}, {"memory": None}, {"components": 2}])
+def test_a_state_of_other_offsets_is_refused(other):
+    given = {"num_samples": 700, "num_classes": 4, "components": 3, "memory": "40KiB"}
+    state = DatasetOffsets(**given).state_dict()
+    DatasetOffsets(**given).load_state_dict(state)
+    with pytest.raises(UserError, match=r"the saved state does not fit: .* is .* there, but .* here; give num_samples"):
+        DatasetOffsets(**{**given, **other}).load_state_dict(state)
+
+
 def test_sums_of_chunks_do_not_depend_on_their_order():
     parts = torch.randn(50, 7, generator=torch.Generator().manual_seed(0)) * torch.logspace(-6, 0, 50)[:, None]
     rows, bound = Rows(torch.zeros(100, 1)).divided(2), 100.0
