@@ -313,6 +313,9 @@ class DatasetOffsets(SampleStore):
     def needs_chunks(self, width: int, budget: int, device: torch.device) -> bool:
         return self.num_samples >= width and whole_need(self.num_samples, width, self.num_classes) > budget
 
+    def least_need(self, width: int, columns: int, device: torch.device) -> int:
+        return streamed_need(self.num_samples, width, columns, self.components, device)
+
     @torch.no_grad()
     def describe(self) -> Tensor:
         """(N, C) as they enter the loss; (N,), those of the samples' own classes, where N × C are not kept."""

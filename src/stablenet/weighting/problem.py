@@ -154,6 +154,16 @@ def measure_halfway(
     return torch.stack([add([part.value_and_gradient(point)[0] for part in statistics]) for point in points])
 
 
+def interpolate(values: Tensor, places: Sequence[float], at: Tensor) -> Tensor:
+    """Lagrange's polynomial through `values` (k,) at `places`, at a scalar; exact at the places themselves."""
+    total = torch.zeros_like(at)
+    for here, place in enumerate(places):
+        others = [other for number, other in enumerate(places) if number != here]
+        basis = torch.stack([(at - other) / (place - other) for other in others]).prod()
+        total = total + torch.where(basis == 0, 0.0, basis * values[here])
+    return total
+
+
 def begin_with(
     first: Sequence[Statistic], draw: Callable[[int], Sequence[Statistic]]
 ) -> Callable[[int], Sequence[Statistic]]:

@@ -283,6 +283,10 @@ class SampleStore(nn.Module):
         """Whether a solve from `width` features of every sample exceeds the budget and can be divided."""
         raise NotImplementedError
 
+    def least_need(self, width: int, columns: int, device: torch.device) -> int:
+        """The bytes that a solve chunk by chunk takes at least.   columns: classes."""
+        raise NotImplementedError
+
     def _has_room(self) -> bool:
         return self._shelf is not None or self.features.numel() > 0
 

@@ -23,6 +23,7 @@ from stablenet.long_work import count_steps
 from stablenet.weighting.dependence import Statistic
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.statistic import add
+from stablenet.weighting.totals import GroupSimplex
 
 if TYPE_CHECKING:
     import numpy as np
@@ -345,35 +346,3 @@ def solve_to_tolerance(
         rate = rate * (GROW if better else SHRINK)
         w = totals.project(best - rate * slope)
     return keeper.solution()
-
-
-class GroupSimplex:
-    """{w ≥ 0, the weights of every group sum to its number of samples}.   groups: (n,) integers."""
-
-    def __init__(self, groups: Tensor) -> None:
-        found: tuple[Tensor, Tensor, Tensor] = groups.unique(return_inverse=True, return_counts=True)
-        _, self._group, self._count = found
-        n, self._widest = len(groups), int(self._count.max())
-        order = self._group.argsort(stable=True)
-        place = torch.arange(n, device=groups.device) - (self._count.cumsum(0) - self._count)[self._group[order]]
-        self._slot = torch.empty_like(self._group)  # of every sample in a table of groups × places
-        self._slot[order] = self._group[order] * self._widest + place
-
-    def project(self, w: Tensor) -> Tensor:
-        """The nearest point to w (n,): the entries of a group lowered by one amount and cut at zero."""
-        high = self._spread(w, float("-inf")).sort(1, descending=True).values
-        there = high.isfinite()
-        sums = torch.where(there, high, 0.0).cumsum(1) - self._count.to(w.dtype)[:, None]
-        excess = sums / torch.arange(1, self._widest + 1, device=w.device, dtype=w.dtype)
-        positive = (there & (high > excess)).sum(1, keepdim=True)  # entries that stay so
-        return (w - excess.gather(1, positive - 1).squeeze(1)[self._group]).clamp_min(0)
-
-    def gap(self, w: Tensor, g: Tensor) -> Tensor:
-        """⟨g, w⟩ − Σ_groups count·min g: how much a linear model could still fall; zero at a minimum."""
-        lowest = self._spread(g, float("inf")).amin(1)
-        return w @ g - self._count.to(g.dtype) @ lowest
-
-    def _spread(self, values: Tensor, empty: float) -> Tensor:
-        table = values.new_full((len(self._count) * self._widest,), empty)
-        table[self._slot] = values
-        return table.view(len(self._count), self._widest)
