@@ -1,13 +1,24 @@
-"""Time and memory of whole-set solves, against the number of samples.
+"""Time and memory of whole-set solves and of what surrounds them, against the size of the set.
 
-    python -m benchmarks.scale                          # everything at the bars' sizes; results/scale/
-    python -m benchmarks.scale --quick                  # a tenth of the samples
+    python -m benchmarks.scale                          # everything for this machine, at the bars' sizes: results/scale
+    python -m benchmarks.scale --quick                  # a tenth of the sizes; written elsewhere with --out
     python -m benchmarks.scale --parts images tables --device cpu --threads 2
+    python -m benchmarks.scale --page                   # only the page, from the records that are there
+    python -m benchmarks.scale --plan                   # what larger sets and clusters would take, from the records
 
-images: weights and offsets of four components together, of 1,536 features and five functions each: on a GPU of
-1,281,167 samples in 1,000 classes, on a processor of 200,000 in 100. tables: `StableRegressor` on 50 columns.
-Features are drawn chunk by chunk from a seed. Every size has its own process, whose peak is its own; on a GPU the peak
-is that of the device beyond the stored features. Writes cpu.md and cpu.json, or cuda.md and cuda.json.
+images      weights and offsets of four components together, of 1,536 features and five functions each: on a GPU of
+            1,281,167 samples in 1,000 classes, on a processor of 200,000 in 100
+classes     the same of fewer samples, by the number of classes
+tables      `StableRegressor` on 50 columns
+processes   one process, and two over gloo that share the samples: what each holds, what travels, the bits they find
+simulate    so many processes with the same number of samples each: what grows with the set although shares do not
+manifests   reading a split of many images, which every process of a run does
+help        `stablenet --help` against the bare interpreter
+demo        `stablenet demo`, as `make demo` runs it
+
+Every size has its own process (see `benchmarks.scale_measures`), whose peak of memory is its own, that of the libraries
+included; on a GPU it is that of the device beyond the stored features. Every part writes a record, cpu-images.json and
+so on, and README.md is made from all records that are there.
 """
 
 from __future__ import annotations
@@ -16,212 +27,198 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from stablenet.weighting import WholeSet, recommended
-from stablenet.weighting.chunks import CHUNK_ROWS
+from benchmarks.scale_measures import STARTS, Fit
+from benchmarks.scale_plan import describe_plans
 
-FEATURES, CONTEXTS, COLUMNS = 1536, 20, 50
-GIB = 2**30
-# Samples, classes and memory of the bars. The processor's budget leaves room for the features and the libraries.
-IMAGES = {
-    "cuda": {"full": (320_000, 640_000, 1_281_167), "classes": 1000, "memory": "4GiB", "seconds": 120, "gib": 8},
-    "cpu": {"full": (50_000, 100_000, 200_000), "classes": 100, "memory": "1GiB", "seconds": 360, "gib": 3},
-}
-TABLES: dict[str, Any] = {"full": (250_000, 500_000, 1_000_000), "seconds": 180, "gib": 2}
+COMMAND = "python -m benchmarks.scale"
+OUT = Path("results/scale")
 
 
 @dataclass(frozen=True)
-class Fit:
-    """What one solve took.   gib: the peak, on a GPU beyond the features.   found: what came out."""
+class Part:
+    """sizes: measured, rising.   seconds, gib: bars of the last size.   linear: whether time and peak are compared.
 
-    part: str
-    samples: int
-    seconds: float
-    cpu_seconds: float
-    gib: float
-    load: float
-    found: dict[str, float]
+    unit: of the sizes.   title: of its lines.
+    """
+
+    title: str
+    unit: str
+    sizes: tuple[int, ...]
+    seconds: float | None = None
+    gib: float | None = None
+    linear: bool = True
+
+
+CPU = {
+    "images": Part("weights and offsets", "samples", (50_000, 100_000, 200_000), 360, 3),
+    "classes": Part("weights and offsets of 20,000 samples", "classes", (10, 100, 1000), linear=False),
+    "tables": Part("a table of 50 columns", "rows", (250_000, 500_000, 1_000_000), 180, 2),
+    "processes": Part("two processes that share", "samples", (131_072,), linear=False),
+    "simulate": Part("a share of 524,288 samples each", "processes", (1, 2, 4), linear=False),
+    "manifests": Part("reading a split", "images", (125_000, 250_000, 500_000, 1_000_000)),
+    "help": Part("`stablenet --help`", "starts", (STARTS,), linear=False),
+    "demo": Part("`stablenet demo`", "run", (1,), 180, linear=False),
+}
+CUDA = {
+    "images": Part("weights and offsets", "samples", (320_000, 640_000, 1_281_167), 120, 8),
+    "classes": Part("weights and offsets of 320,000 samples", "classes", (10, 100, 1000), linear=False),
+}
+PARTS = {"cpu": CPU, "cuda": CUDA}
+# Time is compared by the evaluation of the objective, whose number differs from set to set, and with some room.
+ROOM = 1.1
+FLAT = 0.25  # GiB beyond what is kept for every sample: what a solve may grow by and still be flat
+HALF = 0.55
+HELP = 0.5  # seconds beyond the bare interpreter
+
+Line = tuple[str, str, str, str]  # what, measured, bar, whether it holds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="a tenth of the samples")
-    size.add_argument("--full", action="store_true", help="the bars' sizes, the default")
-    parser.add_argument("--parts", nargs="+", choices=["images", "tables"], help="all that are for the device")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, without bars; needs --out")
+    parser.add_argument("--parts", nargs="+", choices=list(CPU), help="all that are for the device")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/scale"))
-    parser.add_argument("--one", nargs=2, metavar=("PART", "SAMPLES"), help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the page from the records")
+    parser.add_argument("--plan", action="store_true", help="print what larger sets would take, from the records")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    if options.one:
-        part, samples = options.one
-        fit = measure_images(int(samples), options.device) if part == "images" else measure_table(int(samples))
-        print(json.dumps(asdict(fit)))
+    if options.quick and options.out == OUT:
+        parser.error("--quick would overwrite the published records: choose another --out")
+    if options.plan:
+        print("\n".join(describe_plans(read_records(options.out))))
         return
-    parts = options.parts or (["images"] if options.device == "cuda" else ["images", "tables"])
-    fits = [fit for part in parts for fit in measure(part, options)]
-    save(options.out, options, fits)
+    for part in [] if options.page else options.parts or PARTS[options.device]:
+        if part not in PARTS[options.device]:
+            parser.error(f"{part} is not measured on {options.device}")
+        save(options.out, part, options, measure(part, options))
+    write_page(options.out)
 
 
 def measure(part: str, options: argparse.Namespace) -> list[Fit]:
     """Every size in its own process, to measure its own peak memory."""
-    sizes = IMAGES[options.device]["full"] if part == "images" else TABLES["full"]
     fits = []
-    for samples in sizes:
-        number = samples // 10 if options.quick else samples
-        settings = ["--device", options.device, "--threads", str(options.threads)]
-        command = [sys.executable, "-m", "benchmarks.scale", "--one", part, str(number), *settings]
-        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for size in PARTS[options.device][part].sizes:
+        number = max(1, size // 10) if options.quick else size
+        command = [sys.executable, "-m", "benchmarks.scale_measures", part, str(number), options.device]
+        printed = subprocess.run([*command, str(options.threads)], check=True, stdout=subprocess.PIPE, text=True).stdout
         fits.append(Fit(**json.loads(printed.splitlines()[-1])))
-        print(show(fits[-1]), flush=True)
+        print(fits[-1], flush=True)
     return fits
 
 
-def show(fit: Fit) -> str:
-    return f"{fit.part}, {fit.samples:,}: {fit.seconds:.1f} s, {fit.gib:.2f} GiB, {fit.found}"
+def save(folder: Path, part: str, options: argparse.Namespace, fits: Sequence[Fit]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
+    environment = f"torch {torch.__version__}, Python {platform.python_version()}, {where}"
+    quick = " --quick" if options.quick else ""
+    command = f"{COMMAND} --device {options.device} --parts {part} --threads {options.threads}{quick}"
+    record = {"command": command, "environment": environment, "fits": [asdict(fit) for fit in fits]}
+    (folder / f"{options.device}-{part}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
-def draw_chunk(start: int, stop: int, classes: int, device: str) -> tuple[Tensor, Tensor]:
-    """Features (stop − start, 1536) and labels of samples whose context agrees with their class half of the time.
-
-    `start` is a multiple of `CHUNK_ROWS`: a chunk is a function of its place, whatever the number of samples.
-    """
-    generator = torch.Generator(device).manual_seed(1 + start // CHUNK_ROWS)
-    centres = torch.randn(CONTEXTS, FEATURES, generator=torch.Generator().manual_seed(0)).to(device)
-    size = stop - start
-    labels = torch.randint(0, classes, (size,), generator=generator, device=device)
-    other = torch.randint(0, CONTEXTS, (size,), generator=generator, device=device)
-    agrees = torch.rand(size, generator=generator, device=device) < 0.5
-    context = torch.where(agrees, labels % CONTEXTS, other)
-    noise = torch.randn(size, FEATURES, generator=generator, device=device)
-    return noise.add_(centres[context], alpha=0.5), labels
+def read_records(folder: Path) -> dict[str, dict[str, Any]]:
+    """The records that are there, by the names of their files."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*-*.json"))}
 
 
-def measure_images(samples: int, device: str) -> Fit:
-    """Weights and offsets of four components, together."""
-    setting = IMAGES[device]
-    plan = recommended.WholeSetPlan(strength=1.0, offset=0.5, components=recommended.PRETRAINED_COMPONENTS)
-    whole_set = WholeSet(
-        plan,
-        samples,
-        setting["classes"],
-        preset=recommended.NAME,
-        fold_seed=0,
-        overrides={"seed": 0},
-        memory=setting["memory"],
-    )
-    for start in range(0, samples, CHUNK_ROWS):
-        stop = min(start + CHUNK_ROWS, samples)
-        features, labels = draw_chunk(start, stop, setting["classes"], device)
-        whole_set.collect(torch.arange(start, stop, device=device), {"stages": features}, labels)
-    del features, labels
-    before = 0
-    if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        before = samples * FEATURES * 2
-    wall, cpu = time.perf_counter(), time.process_time()
-    found = whole_set.solve()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    peak = torch.cuda.max_memory_reserved() if device == "cuda" else resident_peak()
-    assert whole_set.weighting is not None
-    solution = whole_set.weighting.last_solution
-    assert solution is not None
-    found["evaluations"] = len(solution.objective)
-    return Fit("images", samples, wall, cpu, (peak - before) / GIB, os.getloadavg()[0], found)
+def write_page(folder: Path) -> None:
+    """README.md from all records that are there."""
+    lines = ["# Whole sets of growing size", "", *INTRODUCTION]
+    for name, record in read_records(folder).items():
+        device, _, part = name.partition("-")
+        fits = [Fit(**fit) for fit in record["fits"]]
+        lines += [f"## {TITLES[device]}: {part}", "", f"`{record['command']}` ({record['environment']})", ""]
+        lines += ["| what | measured | bar | |", "|---|---|---|---|"]
+        judge = JUDGES.get(part, judge_growth)
+        lines += ["| " + " | ".join(line) + " |" for line in judge(PARTS[device][part], fits)] + [""]
+    lines += describe_plans(read_records(folder))
+    (folder / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 
-def measure_table(rows: int) -> Fit:
-    """A fit of a table of 50 columns, the table itself and the final regression included."""
-    from stablenet.tabular import StableRegressor
-
-    generator = np.random.default_rng(0)
-    x = generator.standard_normal((rows, COLUMNS))
-    for column in range(COLUMNS - 1, 0, -1):
-        x[:, column] += 0.5 * x[:, column - 1]
-    y = x[:, :5].sum(1) + generator.standard_normal(rows)
-    wall, cpu = time.perf_counter(), time.process_time()
-    model = StableRegressor().fit(x, y)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    found = {"dependence_left": model.dependence_after_ / model.dependence_before_, "ess_share": model.ess_ / rows}
-    return Fit("tables", rows, wall, cpu, resident_peak() / GIB, os.getloadavg()[0], found)
+TITLES = {"cpu": "Processor", "cuda": "GPU"}
+INTRODUCTION = [
+    "Written by `python -m benchmarks.scale`, which says what is measured; the records with all figures lie beside",
+    "this page. Peaks of memory on a processor are those of the whole process, libraries and features included; on a",
+    "GPU those of the device beyond the features. The load is that of the whole machine at the end, so that a timing",
+    "that others disturbed can be told. [How whole sets scale](../../docs/scale.md) draws conclusions.",
+    "",
+]
 
 
-def resident_peak() -> float:
-    """Bytes: the largest resident size of this process so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def judge(part: str, fits: Sequence[Fit], options: argparse.Namespace) -> list[tuple[str, str, str, str]]:
-    """Lines of the table: what, measured, bar, whether it holds. Bars are for the full sizes."""
-    bars = IMAGES[options.device] if part == "images" else TABLES
-    first, last = fits[0], fits[-1]
-    size = last.samples / first.samples
-    lines = []
+def judge_growth(part: Part, fits: Sequence[Fit]) -> list[Line]:
+    """Time and memory of every size, with the bars of the largest, and how both grow."""
+    lines: list[Line] = []
     for fit in fits:
-        at_bar = fit is last and not options.quick
-        name = f"{part}, {fit.samples:,} samples"
-        time_bar = bars["seconds"] if at_bar else None
-        lines.append((f"{name}: time", f"{fit.seconds:.1f} s", *verdict(fit.seconds, time_bar, "s")))
-        lines.append((f"{name}: processor time", f"{fit.cpu_seconds:.0f} s, load {fit.load:.1f}", "", ""))
-        lines.append(
-            (f"{name}: peak memory", f"{fit.gib:.2f} GiB", *verdict(fit.gib, bars["gib"] if at_bar else None, "GiB"))
-        )
-    work = [fit.cpu_seconds if options.device == "cpu" else fit.seconds for fit in fits]
-    per_step = [w / fit.found.get("evaluations", 1) for w, fit in zip(work, fits, strict=True)]
-    growth = per_step[-1] / per_step[0]
-    bar = 1.1 * size
-    name = "processor time" if options.device == "cpu" else "time"
-    lines.append(
-        (
-            f"{part}: growth of {name} for each evaluation, samples × {size:.3g}",
-            f"{growth:.2f} ×",
-            *verdict(growth, bar, "×"),
-        )
-    )
+        at_bar = fit.size == part.sizes[-1]
+        name = f"{part.title}, {fit.size:,} {part.unit}"
+        used = f"{fit.seconds:.1f} s ({fit.cpu_seconds:.0f} s of processor time, load {fit.load:.1f})"
+        lines.append((f"{name}: time", used, *verdict(fit.seconds, part.seconds if at_bar else None, "s")))
+        lines.append((f"{name}: peak", f"{fit.gib:.2f} GiB", *verdict(fit.gib, part.gib if at_bar else None, "GiB")))
+        phases = fit.found.get("seconds", {})
+        if phases:
+            told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items())
+            lines.append((f"{name}: of these", f"{told}; {fit.found['evaluations']} evaluations", "", ""))
+    if part.linear and len(fits) > 1:
+        lines += judge_linear(part, fits)
     return lines
 
 
+def judge_linear(part: Part, fits: Sequence[Fit]) -> list[Line]:
+    first, last = fits[0], fits[-1]
+    times = [fit.seconds / fit.found.get("evaluations", 1) for fit in (first, last)]
+    size, growth = last.size / first.size, times[1] / times[0]
+    by = " of an evaluation" if "evaluations" in first.found else ""
+    many = f"{part.unit} × {size:.3g}"
+    return [(f"{part.title}: growth of the time{by}, {many}", f"{growth:.2f} ×", *verdict(growth, ROOM * size, "×"))]
+
+
+def judge_processes(part: Part, fits: Sequence[Fit]) -> list[Line]:
+    lines: list[Line] = []
+    for fit in fits:
+        one, two = fit.found["one"], fit.found["two"]
+        name = f"{fit.size:,} {part.unit}"
+        most = max(each["features_gib"] for each in two)
+        share = most / one["features_gib"]
+        told = f"{one['features_gib']:.3f} → {most:.3f} GiB, {share:.2f} ×"
+        lines.append((f"{name}: features of a process, one → two", told, *verdict(share, HALF, "×")))
+        peaks = [one["peak_gib"], max(each["peak_gib"] for each in two)]
+        lines.append((f"{name}: peak of a process, one → two", f"{peaks[0]:.2f} → {peaks[1]:.2f} GiB", "", ""))
+        seconds = [one["seconds"], max(each["seconds"] for each in two)]
+        told = f"{seconds[0]:.1f} → {seconds[1]:.1f} s, {one['evaluations']} evaluations"
+        lines.append((f"{name}: the solve, one → two, a thread each", told, "", ""))
+        sent = [max(each[f"sent_in_{when}_mib"] for each in two) for when in ("pass", "solve")]
+        told = f"{sent[0]:.1f} MiB in the pass, {sent[1]:.1f} MiB in the solve"
+        lines.append((f"{name}: given to collective operations by a process of two", told, "", ""))
+        same = "the same bits" if fit.found["same_bits"] else "others"
+        lines.append((f"{name}: weights and offsets of two", same, "those of one", mark(fit.found["same_bits"])))
+    return lines
+
+
+def judge_help(part: Part, fits: Sequence[Fit]) -> list[Line]:
+    found = fits[-1].found
+    told = f"{found['help']:.2f} s against {found['bare']:.2f} s, medians of {fits[-1].size}, load {fits[-1].load:.1f}"
+    return [(f"{part.title}: beyond the bare interpreter", told, *verdict(found["beyond"], HELP, "s"))]
+
+
+JUDGES: dict[str, Callable[[Part, Sequence[Fit]], list[Line]]] = {"processes": judge_processes, "help": judge_help}
+
+
 def verdict(measured: float, bar: float | None, unit: str) -> tuple[str, str]:
-    if bar is None:
-        return "", ""
-    return f"≤ {bar:.3g} {unit}", "holds" if measured <= bar else "**missed**"
+    return ("", "") if bar is None else (f"≤ {bar:.3g} {unit}", mark(measured <= bar))
 
 
-def save(folder: Path, options: argparse.Namespace, fits: Sequence[Fit]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    name = options.device + ("-quick" if options.quick else "")
-    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{options.threads} threads"
-    head = f"torch {torch.__version__}, Python {platform.python_version()}, {where}"
-    command = f"python -m benchmarks.scale --device {options.device} {'--quick' if options.quick else '--full'}"
-    lines = [f"# Whole sets of growing size ({options.device.upper()})", "", f"{head}. Regenerate: `{command}`.", ""]
-    lines += ["| what | measured | bar | |", "|---|---|---|---|"]
-    parts = list(dict.fromkeys(fit.part for fit in fits))
-    judged = [line for part in parts for line in judge(part, [fit for fit in fits if fit.part == part], options)]
-    lines += ["| " + " | ".join(line) + " |" for line in judged]
-    text = "\n".join(lines) + "\n"
-    (folder / f"{name}.md").write_text(text)
-    record = {"environment": head, "fits": [asdict(fit) for fit in fits]}
-    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-    print(text)
+def mark(holds: bool) -> str:
+    return "holds" if holds else "**missed**"
 
 
 if __name__ == "__main__":

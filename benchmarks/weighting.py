@@ -97,7 +97,7 @@ def direct_by_autograd(u: Tensor, form: str) -> Tensor:
 def gram_solve(u: Tensor, form: str) -> Tensor:
     """The same steps by the library, its preparation and guards included."""
     settings = settings_of("recommended", {"form": form, "pairs": "features", "steps": STEPS})
-    statistic = GramPairs(u.to(settings.working_dtype(u.device)), form)
+    statistic = GramPairs(u, form, settings.working_dtype(u.device))
     with fitting_threads(u.device, u.numel()):  # as `solve_problem` does
         return solve_weights(lambda step: [statistic], u.new_ones(0), len(u), settings).weights
 

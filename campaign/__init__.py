@@ -5,5 +5,5 @@
 In reading order: `trial` (one invocation, and what its end is worth), `odd` (values and bytes nobody asked for),
 `workshop` (the finished run, store, images and tables that trials break), `parts` (the generators, one kind of input
 each), `forks` (a process that has imported everything and forks once per trial), `record` (the resumable log and the
-summary) and `__main__`.
+summary), `page` (what `results/campaign` shows) and `__main__`.
 """

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 from campaign.forks import Make, import_everything, run_trials
+from campaign.page import write_page
 from campaign.parts import PARTS
 from campaign.record import append, print_summary, read_log, summarise, write_summary
 from campaign.trial import Trial
@@ -27,7 +28,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", help="parts, or single trials such as settings:12")
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "stablenet-campaign")
-    parser.add_argument("--out", type=Path, help="file for the summary, such as results/campaign/seed0.json")
+    parser.add_argument("--out", type=Path, help="file for the summary, beside which a README.md is written")
     parser.add_argument("--minutes", type=float, help="stop then; the same command goes on")
     parser.add_argument("--keep", action="store_true", help="keep the folders of clean trials, too")
     parser.add_argument("--again", action="store_true", help="repeat the trials that failed")
@@ -39,7 +40,8 @@ def main(words: list[str] | None = None) -> int:
     log = given.work / f"seed{given.seed}.jsonl"
     done = read_log(log)
     names = choose(given.count, given.only)
-    left = [name for name in names if name not in done or given.only or (given.again and done[name].fault)]
+    asked = set(given.only or ())  # a single trial that is named is repeated
+    left = [name for name in names if name not in done or name in asked or (given.again and done[name][-1].fault)]
     print(f"{len(names) - len(left)} of {len(names)} trials were done before", flush=True)
     trials = make_trials(left, given.seed, given.work / "workshop", given.minutes)
     for number, outcome in enumerate(run_trials(trials, given.work / "trials", given.jobs, given.keep), 1):
@@ -51,6 +53,7 @@ def main(words: list[str] | None = None) -> int:
     print_summary(summary)
     if given.out is not None:
         write_summary(given.out, summary)
+        write_page(given.out.with_name("README.md"), summary, "make campaign")
     return 1 if summary["failed"] else 0
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ Make = Callable[[Path], Trial]
 
 @dataclass(frozen=True)
 class Outcome:
-    """fault: "" for a clean end.   command: as one would type it.   inputs: it stands for.   skipped: why not tried."""
+    """fault: "" for a clean end.   command: as one would type it.   inputs: it stands for.   skipped: why not tried.
+    kills: of processes, by verb.
+    """
 
     name: str
     fault: str
@@ -33,6 +35,7 @@ class Outcome:
     inputs: int
     seconds: float
     skipped: str = ""
+    kills: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -101,7 +104,7 @@ def _look(pid: int, running: _Running) -> Outcome | None:
     if running.interrupted and not fault and not _has_told(running.folder):
         fault = "at work for long without a word of how long"
     command, inputs, skipped = str(said.get("command", "")), int(said.get("inputs", 1)), str(said.get("skipped", ""))
-    return Outcome(running.name, fault, command, inputs, seconds, skipped)
+    return Outcome(running.name, fault, command, inputs, seconds, skipped, said.get("kills", {}))
 
 
 def _has_told(folder: Path) -> bool:
@@ -160,6 +163,7 @@ def _live(make: Make, folder: Path) -> None:
             "inputs": trial.inputs,
             "patience": trial.patience,
             "skipped": trial.skipped,
+            "kills": dict(trial.kills),
         }
         (folder / "trial.json").write_text(json.dumps(told), encoding="utf-8")
         before = list_files(cwd)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,22 @@ from typing import Any
 from campaign.forks import Outcome
 
 _SHOWN = 3  # failing commands for each fault
+_SOME = 400  # characters of a command
+# Places of the machine that tried it, of which a summary knows nothing.
+_PLACES = (
+    (re.compile(r"[^\s'\"=]*/workshop\b"), "workshop"),
+    (re.compile(r"[^\s'\"=]*/trials/[^/\s]+/cwd/?"), "./"),
+    (re.compile(r"\S*/stablenet-error-\w+\.txt"), "stablenet-error.txt"),
+)
 
 
-def read_log(path: Path) -> dict[str, Outcome]:
-    """All whole lines, by the name of their trial."""
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    outcomes = (Outcome(**json.loads(line)) for line in lines)
-    return {outcome.name: outcome for outcome in outcomes}
+def read_log(path: Path) -> dict[str, list[Outcome]]:
+    """The outcomes of every trial by its name, the last one last; a line that was cut off does not count."""
+    tries: dict[str, list[Outcome]] = {}
+    for line in path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else ():
+        outcome = Outcome(**json.loads(line))
+        tries.setdefault(outcome.name, []).append(outcome)
+    return tries
 
 
 def append(path: Path, outcome: Outcome) -> None:
@@ -28,36 +36,60 @@ def append(path: Path, outcome: Outcome) -> None:
         file.write(json.dumps(asdict(outcome)) + "\n")
 
 
-def summarise(outcomes: Iterable[Outcome], seed: int) -> dict[str, Any]:
-    """Counts of every part, and the shortest failing commands of every kind of fault."""
+def summarise(tries: Iterable[Sequence[Outcome]], seed: int) -> dict[str, Any]:
+    """Counts of every part and of kills by verb, and the shortest failing commands of every kind of fault.
+
+    tries: of each trial; its last outcome counts. One that failed before and is clean now was mended in between.
+    """
     parts: dict[str, Counter[str]] = defaultdict(Counter)
-    failed: dict[str, list[Outcome]] = defaultdict(list)
+    kills: Counter[str] = Counter()
+    failed, mended = [], []
     seconds = 0.0
-    for outcome in outcomes:
-        counts = parts[outcome.name.partition(":")[0]]
+    for outcomes in tries:
+        last = outcomes[-1]
+        counts = parts[last.name.partition(":")[0]]
         counts["tried"] += 1
-        counts["inputs"] += outcome.inputs
-        counts["failed" if outcome.fault else "skipped" if outcome.skipped else "clean"] += 1
-        seconds += outcome.seconds
-        if outcome.fault:
-            failed[outcome.fault[:60]].append(outcome)
+        counts["inputs"] += last.inputs
+        counts["failed" if last.fault else "skipped" if last.skipped else "clean"] += 1
+        seconds += last.seconds
+        kills.update(last.kills)
+        found = [outcome for outcome in outcomes if outcome.fault]
+        if found:
+            counts["mended"] += not last.fault
+            (failed if last.fault else mended).append(found[-1])
     total: Counter[str] = sum(parts.values(), Counter())
     return {
         "seed": seed,
-        "tried": total["tried"],
-        "clean": total["clean"],
-        "failed": total["failed"],
-        "skipped": total["skipped"],
+        **{name: total[name] for name in ("tried", "inputs", "clean", "failed", "mended", "skipped")},
         "seconds": round(seconds),
         "parts": {name: dict(sorted(parts[name].items())) for name in sorted(parts)},
-        "faults": {fault: _shortest(found) for fault, found in sorted(failed.items())},
+        "kills": dict(sorted(kills.items())),
+        "faults": _gather(failed),
+        "mended_faults": _gather(mended),
     }
+
+
+def _gather(found: list[Outcome]) -> dict[str, Any]:
+    """By kind of fault: how many, and the shortest commands."""
+    kinds: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in found:
+        kinds[hide_places(outcome.fault)[:60]].append(outcome)
+    return {fault: _shortest(kinds[fault]) for fault in sorted(kinds)}
 
 
 def _shortest(found: list[Outcome]) -> dict[str, Any]:
     few = sorted(found, key=lambda outcome: len(outcome.command))[:_SHOWN]
-    shown = [{"trial": one.name, "command": one.command[:400], "fault": one.fault} for one in few]
+    shown = [
+        {"trial": one.name, "command": hide_places(one.command)[:_SOME], "fault": hide_places(one.fault)} for one in few
+    ]
     return {"count": len(found), "shortest": shown}
+
+
+def hide_places(text: str) -> str:
+    """The text without paths of the machine that tried it."""
+    for pattern, name in _PLACES:
+        text = pattern.sub(name, text)
+    return text
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
@@ -70,8 +102,11 @@ def print_summary(summary: dict[str, Any]) -> None:
     for name, counts in summary["parts"].items():
         inputs = f" ({counts['inputs']:,} inputs)" if counts["inputs"] > counts["tried"] else ""
         skipped = f" ({counts['skipped']} skipped)" if counts.get("skipped") else ""
-        print(f"{name:12} tried {counts['tried']:5}  failed {counts.get('failed', 0):4}{inputs}{skipped}")
+        mended = f" ({counts['mended']} failed before)" if counts.get("mended") else ""
+        print(f"{name:12} tried {counts['tried']:5}  failed {counts.get('failed', 0):4}{mended}{inputs}{skipped}")
     print(f"{'all':12} tried {summary['tried']:5}  clean {summary['clean']:5}  failed {summary['failed']:4}")
+    if summary["kills"]:
+        print("kills:", ", ".join(f"{verb} {count}" for verb, count in summary["kills"].items()))
     for found in summary["faults"].values():
         one = found["shortest"][0]
         print(f"\n{found['count']} × {one['fault'][:300]}\n    {one['trial']}: {one['command'][:300]}")

@@ -31,6 +31,7 @@ class Trial:
     limits: resource limits by name, such as FSIZE.   environment: added to the own.
     memory: bytes that it may map beyond what is mapped before.   patience: seconds after which it is interrupted, which
     has to end it at once.   skipped: why this machine cannot try it; it is then counted, and not run.
+    kills: of processes, by verb.
     """
 
     words: Sequence[str] = ()
@@ -42,6 +43,7 @@ class Trial:
     environment: Mapping[str, str] = field(default_factory=dict)
     memory: int = 6 << 30  # protects the machine
     patience: float = 60.0
+    kills: Mapping[str, int] = field(default_factory=dict)
     skipped: str = ""
 
 

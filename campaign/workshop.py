@@ -55,6 +55,7 @@ def make_workshop(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     make_photos(folder / "photos")
+    make_photos(folder / "many", 16)
     make_table(folder / "table.csv")
     _run(folder, "train", "--method", "erm", "--runs", "runs", "--folder", "runs/plain", *tiny())
     _run(folder, "train", "--method", "stablenet", "--folder", "runs/weighted", *tiny())

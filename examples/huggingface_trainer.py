@@ -1,48 +1,85 @@
-"""Hugging Face Trainer: the criterion as its `compute_loss_func`. `python examples/huggingface_trainer.py`
+"""Hugging Face Trainer, on the bundled digits: its loss is the criterion's, its epochs are chosen by it.
 
-The Trainer's checkpoints contain only the model; a resumed run starts with an empty memory, which fills in one batch.
+`python examples/huggingface_trainer.py`
 """
 
+import copy
 import tempfile
 
-import torch
 from torch.utils.data import Dataset
-from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
+from transformers import (
+    ResNetConfig,
+    ResNetForImageClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
-from stablenet.integrations import StableCriterion
+import stablenet
+from stablenet.integrations import DatasetCriterion
 
 
-class Images(Dataset):
+class Records(Dataset):
+    """Samples as the Trainer takes them, with their index."""
+
+    def __init__(self, samples: Dataset) -> None:
+        self.samples = samples
+
     def __len__(self) -> int:
-        return 24
+        return len(self.samples)
 
     def __getitem__(self, index: int) -> dict:
-        pixels = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(index))
-        return {"pixel_values": pixels, "labels": index % 2}
+        pixels, label = self.samples[index]
+        return {"pixel_values": pixels, "labels": label, "index": index}
 
 
-def train(steps: int = 3) -> tuple[Trainer, StableCriterion]:
-    torch.manual_seed(0)
-    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=2)
+class StableTrainer(Trainer):
+    criterion: DatasetCriterion
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        index = inputs.pop("index")
+        outputs = model(pixel_values=inputs["pixel_values"])
+        loss = self.criterion.train(model.training)(outputs.logits, inputs["labels"], index)
+        return (loss, outputs) if return_outputs else loss
+
+
+class KeepBest(TrainerCallback):
+    """kept: the network of the best epoch so far."""
+
+    def __init__(self, criterion: DatasetCriterion) -> None:
+        self.criterion, self.kept = criterion, {}
+
+    def on_epoch_end(self, args, state, control, model, **_):
+        found = self.criterion.judge(model)
+        print(found)
+        if found.is_best:
+            self.kept = copy.deepcopy(model.state_dict())
+
+
+def train(epochs: int = 4) -> Trainer:
+    set_seed(0)
+    data = stablenet.datasets.load("embedded", split="adversarial", ratio=0.9)
+    config = ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic", num_labels=10)
     model = ResNetForImageClassification(config)
-    criterion = StableCriterion(model, taps=["resnet.encoder.stages.0", "resnet.encoder.stages.1"], seed=0)
-
-    def compute_loss(outputs, labels, num_items_in_batch=None):
-        return criterion(outputs.logits, labels)
-
+    taps = ["resnet.encoder.stages.0", "resnet.encoder.stages.1"]
+    criterion = DatasetCriterion(model, taps, data.train, num_classes=10, epochs=epochs, held_out=data.validation)
+    print(criterion)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
-            folder, max_steps=steps, per_device_train_batch_size=8, use_cpu=True, report_to=[], disable_tqdm=True,
-            save_strategy="no",
+            folder, num_train_epochs=epochs, per_device_train_batch_size=32, learning_rate=5e-3, use_cpu=True,
+            report_to=[], save_strategy="no", remove_unused_columns=False, label_names=["labels"],
         )  # fmt: skip
-        trainer = Trainer(
-            model, arguments, train_dataset=Images(), eval_dataset=Images(), compute_loss_func=compute_loss
+        best = KeepBest(criterion)
+        trainer = StableTrainer(
+            model, arguments, train_dataset=Records(data.train), eval_dataset=Records(data.test), callbacks=[best]
         )
+        trainer.criterion = criterion
         trainer.train()
-        trainer.evaluate()
-    return trainer, criterion
+        model.load_state_dict(best.kept)
+        print(trainer.evaluate())
+    return trainer
 
 
 if __name__ == "__main__":
-    trainer, criterion = train()
-    print(criterion.weighting.diagnostics)
+    train()

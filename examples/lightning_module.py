@@ -1,38 +1,54 @@
-"""Lightning, in your own module: the criterion is a submodule, so checkpoints include its memory.
+"""Lightning, in your own module, on the bundled digits: the criterion is a submodule, so checkpoints include its state.
 
-`python -m examples.lightning_module`
+`python examples/lightning_module.py`
 """
+
+import copy
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
-from stablenet.integrations import StableCriterion
+import stablenet
+from stablenet.integrations import DatasetCriterion, Indexed
 
 
 class Classifier(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(800, 2))
-        self.criterion = StableCriterion(self.model, taps=["1"], seed=0)
+    """kept: the network of the best epoch so far."""
 
-    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
-        x, y = batch
-        return self.criterion(self.model(x), y)
+    def __init__(self, data: stablenet.datasets.SplitDatasets, epochs: int) -> None:
+        super().__init__()
+        stages = nn.Sequential(nn.Conv2d(3, 16, 5, 2), nn.ReLU()), nn.Sequential(nn.Conv2d(16, 32, 5, 2), nn.ReLU())
+        self.model = nn.Sequential(*stages, nn.Flatten(), nn.Linear(512, 10))
+        self.criterion = DatasetCriterion(
+            self.model, ["0", "1"], data.train, num_classes=10, epochs=epochs, held_out=data.validation
+        )
+        self.kept = self.model.state_dict()
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], number: int) -> Tensor:
+        index, x, y = batch
+        return self.criterion(self.model(x), y, index)
+
+    def on_train_epoch_end(self) -> None:
+        found = self.criterion.judge(self.model)
+        print(found)
+        self.log("held_out_accuracy", found.accuracy)
+        if found.is_best:
+            self.kept = copy.deepcopy(self.model.state_dict())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.model.parameters(), lr=0.1)
+        return torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
 
 
-def make_loader() -> DataLoader:
-    x = torch.rand(32, 3, 12, 12, generator=torch.Generator().manual_seed(0))
-    return DataLoader(TensorDataset(x, (x.mean((1, 2, 3)) > 0.5).long()), batch_size=8)
-
-
-def train(**options) -> pl.Trainer:
-    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, **options)
-    trainer.fit(Classifier(), make_loader())
+def train(epochs: int = 10, **options) -> pl.Trainer:
+    pl.seed_everything(0)
+    data = stablenet.datasets.load("embedded", split="adversarial", ratio=0.9)
+    module = Classifier(data, epochs)
+    print(module.criterion)
+    trainer = pl.Trainer(max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, **options)
+    trainer.fit(module, DataLoader(Indexed(data.train), batch_size=64, shuffle=True))
+    module.model.load_state_dict(module.kept)
     return trainer
 
 

@@ -15,11 +15,20 @@ pytest.importorskip("resource")  # forks and limits: not on Windows
 from campaign.__main__ import choose, make_trials
 from campaign.forks import Outcome, import_everything, run_trials
 from campaign.odd import GARBLES, mutate_json
-from campaign.parts import PARTS, signals, weighting
+from campaign.page import WHAT, write_page
+from campaign.parts import PARTS, signals, soak, weighting
 from campaign.record import append, read_log, summarise, write_summary
 from campaign.trial import Ending, Trial, judge
 
-ALONE = ("settings", "toml", "tables", "archives", "weighting")  # parts that need no finished runs
+ALONE = (
+    "settings",
+    "toml",
+    "tables",
+    "archives",
+    "weighting",
+    "strangers",
+    "diverging",
+)  # parts that need no finished runs
 
 
 def run_all(makes, folder, **options):
@@ -28,7 +37,7 @@ def run_all(makes, folder, **options):
 
 def test_a_short_campaign_is_clean(tmp_path):
     import_everything()
-    names = choose(10, list(ALONE))
+    names = choose(14, list(ALONE))
     outcomes = list(run_trials(make_trials(names, 7, tmp_path / "none"), tmp_path / "trials", jobs=2))
     assert len(outcomes) == len(names)
     assert [(each.name, each.command, each.fault) for each in outcomes if each.fault] == []
@@ -100,25 +109,53 @@ def test_the_log_resumes_and_the_summary_counts(tmp_path):
     for outcome in (Outcome("a:0", "", "x", 5, 1.0), Outcome("b:0", "traceback", "long x", 1, 1.0)):
         append(log, outcome)
     append(log, Outcome("b:1", "traceback", "x", 1, 1.0))
+    append(log, Outcome("c:0", "hang", "y", 1, 1.0))
+    append(log, Outcome("c:0", "", "y", 1, 1.0, kills={"train": 2}))
     with log.open("a") as file:
         file.write('{"name": "half')
     summary = summarise(read_log(log).values(), 3)
-    assert (summary["tried"], summary["clean"], summary["failed"]) == (3, 1, 2)
+    assert (summary["tried"], summary["clean"], summary["failed"], summary["mended"]) == (4, 2, 2, 1)
+    assert summary["kills"] == {"train": 2}
+    assert list(summary["mended_faults"]) == ["hang"]
     assert summary["parts"]["a"]["inputs"] == 5
     assert [one["trial"] for one in summary["faults"]["traceback"]["shortest"]] == ["b:1", "b:0"]
 
 
 def test_a_summary_may_hold_what_is_no_text(tmp_path):
-    write_summary(tmp_path / "new" / "s.json", summarise([Outcome("a:0", "traceback", "--set \udcff", 1, 1.0)], 0))
+    write_summary(tmp_path / "new" / "s.json", summarise([[Outcome("a:0", "traceback", "--set \udcff", 1, 1.0)]], 0))
     read = json.loads((tmp_path / "new" / "s.json").read_text())
     assert read["faults"]["traceback"]["shortest"][0]["command"] == "--set \udcff"
+
+
+def test_the_page_names_no_place_of_the_machine(tmp_path):
+    fault = "last net: the traceback is in /tmp/stablenet-error-a1_b.txt at /x/y/trials/runs-3/cwd/run"
+    failed = Outcome("runs:3", fault, "stablenet predict /x/y/workshop/runs/plain ``` \udcff", 1, 1.0)
+    mended = [
+        Outcome("toml:1", "traceback", "stablenet train", 1, 1.0),
+        Outcome("toml:1", "", "stablenet train", 1, 1.0),
+    ]
+    write_page(tmp_path / "README.md", summarise([[failed], mended], 0), "make campaign")
+    page = (tmp_path / "README.md").read_text()
+    assert "/x/y" not in page
+    assert "/tmp" not in page
+    assert "stablenet predict workshop/runs/plain" in page
+    assert "``` \\" not in page
+    assert "--only toml:1" in page.partition("Failed before")[2]
+    assert set(PARTS) == set(WHAT)
+
+
+def test_a_life_that_is_not_flat_is_found():
+    flat = [soak.Held(600 << 20, 10)] * 40
+    assert soak.judge(flat) == []
+    assert soak.judge([soak.Held((600 + k) << 20, 10) for k in range(200)]) == ["memory grew by 100 MiB"]
+    assert soak.judge([soak.Held(600 << 20, 10 + k // 10) for k in range(200)]) == ["open files grew by 10"]
 
 
 def test_what_this_machine_cannot_try_is_counted_as_skipped(tmp_path):
     makes = {"machines:0": lambda folder: Trial(skipped="no mounts here")}
     outcome = run_all(makes, tmp_path)["machines:0"]
     assert (outcome.fault, outcome.skipped) == ("", "no mounts here")
-    assert summarise([outcome], 0)["skipped"] == 1
+    assert summarise([[outcome]], 0)["skipped"] == 1
 
 
 def test_a_command_at_work_for_long_is_interrupted_and_has_to_end(tmp_path, monkeypatch):
@@ -147,9 +184,9 @@ def test_a_campaign_of_5000_holds_what_was_promised():
     """200 kills over every verb that writes, and 20,000 inputs to the weighting."""
     names = choose(5000, None)
     drawn = [signals.draw(Random(f"0/{name}")) for name in names if name.startswith("signals:")]
-    kills = [verb for verb, moments in drawn for number, _ in moments if number == signal.SIGKILL]
+    kills = [signals.name_verb(verb) for verb, moments in drawn for number, _ in moments if number == signal.SIGKILL]
     assert len(kills) >= 200
-    assert set(kills) == set(signals.ALL_VERBS)
+    assert set(kills) == {signals.name_verb(verb) for verb in signals.ALL_VERBS}
     assert sum(name.startswith("weighting:") for name in names) * weighting.INPUTS >= 20_000
 
 

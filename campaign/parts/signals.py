@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -20,12 +21,11 @@ from random import Random
 
 from campaign.trial import Trial
 from campaign.workshop import TABLE, tiny
+from stablenet.algorithms import ALGORITHMS
 
 TRAIN = ["train", "--folder", "out", "--resume", "--device", "cpu", "--checkpoint-minutes", "0"]
 VERBS: dict[str, list[str]] = {
-    **{
-        name: [*TRAIN, "--method", name, *tiny()] for name in ("erm", "stablenet", "mixup", "group-dro", "irm", "coral")
-    },
+    **{name: [*TRAIN, "--method", name, *tiny()] for name in sorted(ALGORITHMS)},
     "swad": [*TRAIN, "--method", "erm", *tiny('train.averaging="swad"', "train.swad.every=1")],
     "in-batches": [*TRAIN, "--method", "stablenet", *tiny('method.parameters.preset="paper"')],
     "evaluate": ["evaluate", "run"],
@@ -49,24 +49,40 @@ SLOW_VERBS: dict[str, list[str]] = {
     "bench-run": ["bench", "run", "mine.toml", *BENCH],
     "bench-search": ["bench", "search", "mine.toml", "--methods", "erm", "--budget", "2", *BENCH],
     "demo": ["demo", "--output", "out", "--seeds", "2", "--epochs", "1", "--workers", "1"],
+    "try": ["try", "many", "--output", "out", "--seeds", "2", "--minutes", "0.1", "--device", "cpu"],
 }
 ALL_VERBS = {**VERBS, **SLOW_VERBS}
-_SLOW_SHARE = 0.06
-_TIMED = {"timing.jsonl", "run", "photos", "table.csv", "split.tsv"}  # other in every run, or there before
+MEASURING = ("try",)  # it plans by the time of a first step, so that two of its trainings differ
+_HASH = re.compile(r"-[0-9a-f]{12}(?=/)")
+_SLOW_SHARE = 0.08
+_TRAININGS = 4  # of the quick verbs, trainings have most moments to be killed at
+_TIMED = {"timing.jsonl", "run", "photos", "many", "table.csv", "split.tsv"}  # other in every run, or there before
 _MOVING = re.compile(rb"\d+(\.\d+)? s\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?|[0-9.]+ seconds")
 
 
 def make(rng: Random, workshop: Path, folder: Path) -> Trial:
     verb, moments = draw(rng)
-    call = describe(lambda: disturb(verb, moments, workshop, folder), f"{verb} {moments}")
-    return Trial(call=call, inputs=len(moments), patience=300.0)
+    told = ", ".join(f"{number.name} after {share:.0%}" for number, share in moments)
+    call = describe(
+        lambda: disturb(verb, moments, workshop, folder), f"stablenet {shlex.join(ALL_VERBS[verb])}: {told}"
+    )
+    kills = sum(number == signal.SIGKILL for number, _ in moments)
+    return Trial(call=call, inputs=len(moments), kills={name_verb(verb): kills} if kills else {}, patience=300.0)
 
 
 def draw(rng: Random) -> tuple[str, list[tuple[signal.Signals, float]]]:
     """A verb, and signals with their moments as shares of its time."""
-    verb = rng.choice(sorted(SLOW_VERBS if rng.random() < _SLOW_SHARE else VERBS))
-    kinds = (signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+    among = SLOW_VERBS if rng.random() < _SLOW_SHARE else VERBS
+    group = rng.choice([*sorted({name_verb(verb) for verb in among}), *["train"] * (_TRAININGS * (among is VERBS))])
+    verb = rng.choice(sorted(verb for verb in among if name_verb(verb) == group))
+    kinds = (*[signal.SIGKILL] * 4, signal.SIGINT, signal.SIGTERM)
     return verb, [(rng.choice(kinds), rng.random()) for _ in range(rng.choice((1, 2, 3)))]
+
+
+def name_verb(verb: str) -> str:
+    """The command: "train" of every method, "data prepare"."""
+    words = ALL_VERBS[verb]
+    return " ".join(words[: 2 if words[0] in ("data", "bench", "table") else 1])
 
 
 def describe(call: Callable[[], list[str]], text: str) -> Callable[[], list[str]]:
@@ -96,7 +112,7 @@ def disturb(verb: str, moments: list[tuple[signal.Signals, float]], workshop: Pa
     status = finish(start_command(ALL_VERBS[verb], broken, folder / "log"))
     if status != 0:
         return [*faults, f"afterwards, it failed: {(folder / 'log').read_text()[-300:]}"]
-    return [*faults, *compare(whole, broken)]
+    return [*faults, *(compare_names if verb in MEASURING else compare)(whole, broken)]
 
 
 def _wait_for_workers(folder: Path) -> None:
@@ -117,7 +133,7 @@ def _works_in(place: Path, folder: Path) -> bool:
 def prepare(folder: Path, workshop: Path) -> Path:
     folder.mkdir()
     shutil.copytree(workshop / "runs" / "weighted", folder / "run")
-    for name in ("photos", "table.csv", "split.tsv"):
+    for name in ("photos", "many", "table.csv", "split.tsv"):
         (folder / name).symlink_to(workshop / name)
     (folder / "mine.toml").write_text(TABLE)
     return folder
@@ -174,6 +190,14 @@ def compare(whole: Path, broken: Path) -> list[str]:
     faults += [f"left behind: {name}" for name in sorted(second.keys() - first.keys())]
     faults += [f"differs: {name}" for name in sorted(first.keys() & second.keys()) if first[name] != second[name]]
     return faults[:4]
+
+
+def compare_names(whole: Path, broken: Path) -> list[str]:
+    """Files that are missing or too many, whatever they hold."""
+    first, second = ({_HASH.sub("", name) for name in fingerprint(folder)} for folder in (whole, broken))
+    return [f"missing: {name}" for name in sorted(first - second)] + [
+        f"left: {name}" for name in sorted(second - first)
+    ]
 
 
 def fingerprint(folder: Path) -> dict[str, str]:

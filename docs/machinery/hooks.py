@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from docs.machinery.excerpts import number_excerpts
+from docs.machinery.links import ROOT, adapt_links
 from docs.machinery.pages import fill_in, make_pages, read_results
 from mkdocs.structure.files import File, Files
 
@@ -33,5 +35,8 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Generated pages have the site's links already."""
+    if page.file.abs_src_path is not None and Path(page.file.abs_src_path).is_relative_to(ROOT / "docs"):
+        markdown, _shown = adapt_links(Path(page.file.abs_src_path), page.file.src_uri, markdown)
     return number_excerpts(fill_in(markdown))

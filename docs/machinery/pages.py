@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.machinery.docstrings import escape, render
+from docs.machinery.links import adapt_links, find_page
 
 TRY = "stablenet train --recipe embedded-dr0.9 --method {}"
 MORE = {"d-sam": " --set model.name=resnet18"}  # it needs residual blocks
@@ -20,7 +21,6 @@ ELSEWHERE = {
 }
 ROOT = Path(__file__).parents[2]
 _COMMENT = re.compile(r"<!-- generated: (\w+) -->")
-_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)]+)\)")
 
 
 @cache
@@ -31,7 +31,8 @@ def make_pages() -> dict[str, str]:
     pages = {f"methods/{name}.md": describe_method(name) for name in ALGORITHMS}
     pages["methods/index.md"] = list_methods()
     pages["reference/command-line.md"] = describe_commands()
-    pages["changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changes = ROOT / "CHANGELOG.md"
+    pages["changelog.md"], _ = adapt_links(changes, "changelog.md", changes.read_text(encoding="utf-8"))
     return pages | {path: text for path, text, _ in read_results()}
 
 
@@ -221,28 +222,6 @@ def _tabulate_options(command: Any) -> Iterator[str]:
 def read_results() -> Iterator[tuple[str, str, list[Path]]]:
     """(path in the site, Markdown, files it shows) of every README below results."""
     for readme in sorted((ROOT / "results").rglob("README.md")):
-        place = readme.parent.relative_to(ROOT / "results")
-        text, shown = _adapt_links(readme)
-        name = "results/index.md" if place == Path() else f"results/{place}.md"
-        yield name, text, shown
-
-
-def _adapt_links(readme: Path) -> tuple[str, list[Path]]:
-    """Pictures are brought along and READMEs become pages; a link to any other file becomes its name."""
-    shown: list[Path] = []
-
-    def adapt(match: re.Match[str]) -> str:
-        bang, text, target = match.groups()
-        if "://" in target or target.startswith("#"):
-            return match[0]
-        file, mark, section = target.partition("#")
-        path = (readme.parent / file).resolve()
-        if bang:
-            shown.append(path)
-            return f"![{text}](files/{path.name})"
-        page = path if path.is_dir() else path.parent
-        if (page / "README.md").is_file() and (path.is_dir() or path.name == "README.md"):
-            return f"[{text}]({page.name}.md{mark}{section})"
-        return f"{text} (`{target}`)" if text.strip("`") != target else f"`{target}`"
-
-    return _LINK.sub(adapt, readme.read_text(encoding="utf-8")), shown
+        page = find_page(readme)
+        assert page is not None
+        yield page, *adapt_links(readme, page, readme.read_text(encoding="utf-8"))

@@ -12,7 +12,10 @@ and manifests that were stored then are read without one.
 from __future__ import annotations
 
 import difflib
+import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -21,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from stablenet.errors import UserError
+from stablenet.errors import UserError, shorten_path
 
 T = TypeVar("T")
 _SHOWN = 80  # characters of an unknown name in a message
@@ -105,7 +108,8 @@ def import_own(name: str, folders: Sequence[Path]) -> ModuleType:
         )
     search_folders(folders)
     try:
-        return import_module(name)
+        with running_own(f"the module {name!r}"):
+            return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise UserError(f"the module {name!r} cannot be imported: {error}") from error
@@ -118,6 +122,22 @@ def import_own(name: str, folders: Sequence[Path]) -> ModuleType:
         raise UserError(f"the module {name!r} cannot be imported: {error}") from error
 
 
+@contextmanager
+def running_own(what: str) -> Iterator[None]:
+    """While the block runs code of a user's own: an error of that code, or its end of the program, is a UserError.
+
+    An import that fails and the errors of memory are left to the caller.
+    """
+    try:
+        yield
+    except (UserError, ImportError, MemoryError):
+        raise
+    except SystemExit as error:
+        raise UserError(f"{what} ended the program with the status {error.code!r:.80}: remove that call") from error
+    except Exception as error:
+        raise UserError(f"{what} failed with {describe_error(error)}: correct it and try again") from error
+
+
 def import_extra(name: str, extra: str, what: str) -> Any:
     """Import a module that only `pip install 'stablenet[extra]'` installs.   what: needs it, as a sentence begins."""
     try:
@@ -127,8 +147,29 @@ def import_extra(name: str, extra: str, what: str) -> Any:
         raise UserError(f"{what} needs {package}: install it with `pip install 'stablenet[{extra}]'`") from error
 
 
-def search_folders(folders: Iterable[Path]) -> None:
+def describe_error(error: BaseException) -> str:
+    """The kind and message of an error of other code, on one line, and where in the user's own code it was raised."""
+    told = " ".join(f"{type(error).__name__}: {error}".split())
+    where = find_own_line(error)
+    return shorten_path(told) + (f" ({where})" if where else "")
+
+
+def find_own_line(error: BaseException) -> str:
+    """The last place in a user's own modules on the way to an error, as `net.py, line 3`; "" if they took no part."""
+    paths = sysconfig.get_paths()
+    others = tuple(str(Path(place)) for place in (Path(__file__).parent, paths["stdlib"], paths["purelib"]))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(tuple(own_folders)) and not frame.filename.startswith(others):
+            return f"{shorten_path(Path(frame.filename).name)}, line {frame.lineno}"
+    return ""
+
+
+own_folders: set[str] = set()  # in which users' own modules were searched
+
+
+def search_folders(folders: Sequence[Path]) -> None:
     """Prepend folders to the import path, as Python does with a script's folder; those already on it stay in place."""
+    own_folders.update(f"{folder}{os.sep}" for folder in folders)
     new = [place for place in dict.fromkeys(map(str, folders)) if place not in sys.path]
     sys.path[:0] = new
 

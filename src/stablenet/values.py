@@ -35,6 +35,7 @@ LARGEST_COUNT = 10**9  # of steps, samples and the like
 LONGEST_NAME = 100  # bytes; file systems allow 255, and the name of a run folder has further parts
 DEEPEST = 20  # levels of nested tables
 _SHOWN = 80  # characters of a wrong value in a message
+_DIGITS = 18  # of a whole number in a command: fits a 64-bit integer
 
 
 class SettingError(UserError):
@@ -238,6 +239,15 @@ def is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is a whole number of a few ASCII digits: `isdigit` alone also holds for "²", which is none.
+
+    >>> is_whole("12"), is_whole("²"), is_whole("-1"), is_whole("9" * 5000)
+    (True, False, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS
 
 
 @cache

@@ -138,7 +138,7 @@ def found_uses(monkeypatch):
             seen.append((plain, weighted, effective))
             return uses[(len(seen) - 1) % len(uses)]
 
-        monkeypatch.setattr("stablenet.algorithms.stablenet.context_use", context_use)
+        monkeypatch.setattr("stablenet.weighting.recommended.context_use", context_use)
         return seen
 
     return set_uses

@@ -122,7 +122,7 @@ def test_search_writes_the_record_and_run_uses_it(bench, here, tmp_path):
     assert "±" not in call("run", bench.file, *where, "--tuned", "--seeds", 1)
 
 
-@pytest.mark.parametrize("seeds", ["0", "a", "1,b", ""])
+@pytest.mark.parametrize("seeds", ["0", "a", "1,b", "", "²", "١", "1,²", "9" * 40, "123456789"])
 def test_bad_seeds_are_refused(made, seeds):
     with pytest.raises(UserError, match="--seeds"):
         call("plan", made.file, "--seeds", seeds)

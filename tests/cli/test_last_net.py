@@ -32,6 +32,7 @@ def ending(monkeypatch, capsys, tmp_path):
 
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         monkeypatch.setattr("stablenet.cli.verbs.app", fail)
+        monkeypatch.setattr("stablenet.registry.own_folders", set())  # this file is not a user's
         monkeypatch.setattr(sys, "argv", ["stablenet", "train", "--set", "seed=1"])
         with pytest.raises(SystemExit) as ended:
             run()

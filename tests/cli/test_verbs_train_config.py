@@ -59,3 +59,17 @@ def test_the_file_of_initial_weights_is_told_with_its_hash(tmp_path):
     found = hashlib.sha256(b"weights").hexdigest()
     done = invoke("train", "--dry-run", "--root", tmp_path, *SETS, "--set=model.pretrained=net.safetensors")
     assert f"# initial weights: net.safetensors, SHA-256 {found}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--method", "erm", "--set", "method.name=stablenet"),
+        ("--method", "erm", "--set", "method.name=inf"),
+        ("--seed", 1, "--set", "seed=2"),
+    ],
+)
+def test_two_values_for_one_setting_are_refused(words):
+    with pytest.raises(UserError, match="contradict each other"):
+        invoke("config", "show", *words)
+    invoke("config", "show", "--method", "erm", "--set", "method.name=erm", "--seed", 1, "--set", "seed=1")

@@ -275,6 +275,27 @@ def test_processes_without_a_sample_in_the_last_batch_get_an_empty_one(store, ma
         assert {len(size) for size in sizes} == {8}
 
 
+@pytest.mark.parametrize("place", ["device", "stream"])
+def test_with_ranges_each_process_reads_its_own_alone(store, manifest, monkeypatch, place):
+    samples = read_part(store, manifest, "train")
+    (whole,) = _loader(samples, batch_size=29, shuffle=False).epoch(0)
+    ranges = (range(12), range(12, 29), range(29, 29))
+    read, rows, found = [], type(store).read, []
+    monkeypatch.setattr(type(store), "read", lambda self, i, out=None: read.extend(i.tolist()) or rows(self, i, out))
+    for rank, own in enumerate(ranges):
+        read.clear()
+        loader = _loader(samples, batch_size=12, shuffle=False, place=place, rank=rank, world_size=3, ranges=ranges)
+        batches = list(loader.epoch(0))
+        assert len(batches) == len(loader) == 5  # of four samples each; as many as those of the longest range
+        assert [len(batch.y) for batch in batches] == [min(4, max(0, len(own) - 4 * k)) for k in range(5)]
+        assert set(read) <= set(samples.row[own.start : own.stop].tolist())
+        found += batches
+        later = list(loader.epoch(0, start=2))
+        assert all(torch.equal(a.x, b.x) for a, b in zip(batches[2:], later, strict=True))
+    for name in ("x", "y", "domain", "index"):
+        assert torch.equal(torch.cat([getattr(batch, name) for batch in found]), getattr(whole, name))
+
+
 def test_a_sample_met_twice_in_an_epoch_is_augmented_anew():
     pixels = torch.randint(0, 256, (5, 9, 9, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     domain = torch.tensor([0, 1, 1, 1, 1])

@@ -32,8 +32,9 @@ class Reader:
     shorter: what is put in the place of what, so that tests are quick; every replacement has to occur.
     """
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, shorter: dict[str, str], names: dict[str, object]):
-        self.folder, self._shorter, self.names = folder, dict(shorter), dict(names)
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, shorter: dict[str, str]):
+        self.folder, self._shorter = folder, dict(shorter)
+        self.names: dict[str, object] = {}
         self._unused = set(shorter)
         self._told = ""  # by the latest command
         settings = {"STABLENET_CACHE": str(folder / ".cache"), "OMP_NUM_THREADS": "1", "COLUMNS": "160"}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from docs.machinery.excerpts import Excerpt, LostExcerpt, find_excerpts, number_excerpts
-from docs.machinery.pages import MORE, _adapt_links, describe_method, fill_in, make_pages
+from docs.machinery.links import adapt_links, find_page
+from docs.machinery.pages import MORE, describe_method, fill_in, make_pages
 
 from stablenet.algorithms import ALGORITHMS
 from stablenet.cli.verbs import app
 from stablenet.weighting import PRESETS, WeightingSettings
-from tests.docs.blocks import ROOT, read_blocks
+from tests.docs.blocks import FENCE, ROOT, read_blocks
 from tests.docs.commands import check_command
 from tests.docs.runner import run_stablenet
 
@@ -27,6 +29,7 @@ LABELS = (
     "save_w",
     "weighted_loss",
 )
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 MADE = """
 class Box:
     def add(self, a, b):
@@ -99,10 +102,36 @@ def test_a_departure_is_told_in_the_words_of_the_docstring():
 
 def test_links_between_results_keep_their_sections(tmp_path):
     for name, text in (("one", "[why](../two/README.md#the-reason), [all](../two)"), ("two", "## The reason")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "README.md").write_text(text)
-    text, _ = _adapt_links(tmp_path / "one" / "README.md")
+        (tmp_path / "results" / name).mkdir(parents=True)
+        (tmp_path / "results" / name / "README.md").write_text(text)
+    file = tmp_path / "results" / "one" / "README.md"
+    text, _ = adapt_links(file, "results/one.md", file.read_text(), tmp_path)
     assert text == "[why](two.md#the-reason), [all](two.md)"
+
+
+def test_links_of_the_checkout_lead_to_the_pages_of_the_site():
+    text = (
+        "[a](../../results/pacs/README.md#why) [b](../../CHANGELOG.md) [c](../../src/stablenet/algorithms)"
+        " [d](../tables.md) [e](../../examples/toy.py) ![f](../pictures/toy.png) [g](https://x.org) [h](#here)"
+    )
+    told, _ = adapt_links(ROOT / "docs" / "extend" / "split.md", "extend/split.md", text)
+    assert told == (
+        "[a](../results/pacs.md#why) [b](../changelog.md) [c](../methods/index.md)"
+        " [d](../tables.md) e (`../../examples/toy.py`) ![f](../pictures/toy.png) [g](https://x.org) [h](#here)"
+    )
+    assert find_page(ROOT / "src" / "stablenet" / "algorithms" / "stablenet.py") == "methods/stablenet.md"
+
+
+WRITTEN = [
+    file for place in (".", "docs", "results") for file in (ROOT / place).glob("*.md" if place == "." else "**/*.md")
+]
+
+
+@pytest.mark.parametrize("file", WRITTEN, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere_in_the_checkout(file):
+    links = LINK.findall(FENCE.sub("", file.read_text(encoding="utf-8")))
+    files = [link.partition("#")[0] for link in links if "://" not in link and not link.startswith("#")]
+    assert not [name for name in files if not (file.parent / name).exists()]
 
 
 def test_every_verb_is_described():

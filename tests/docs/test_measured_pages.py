@@ -55,3 +55,19 @@ def test_precision_and_recall():
     said = calibration.say_precision(found)
     assert "precision **1 of 2**" in said
     assert "recall **1 of 2**" in said
+
+
+def test_gains_and_losses_beyond_chance():
+    def cell(level, low, high):
+        return {"level": level, "gains": {rule: {"interval": [low, high]} for rule in rules.RULES}}
+
+    found = {
+        "a": cell("likely", 1, 3),
+        "b": cell("perhaps", -1, 2),
+        "c": cell("unlikely", 1, 2),
+        "d": cell("unlikely", -3, -1),
+        "e": cell("unlikely", None, None),
+    }
+    said = calibration.say_beyond_chance(found)
+    assert "would act, acting gained on 1 of 2 and lost on 0" in said
+    assert "would not, acting gained on 1 of 3 (c) and lost on 1" in said

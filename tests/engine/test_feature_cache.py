@@ -254,6 +254,10 @@ def test_each_of_two_processes_keeps_its_share(tmp_path):
     assert len(kept) == 4  # training and validation samples, of two processes
     counts = sorted(json.loads((path / "features.json").read_text())["count"] for path in kept)
     assert counts == [6, 6, 24, 25]
+    read = sorted(
+        torch.frombuffer(bytearray((path / "index.i64").read_bytes()), dtype=torch.int64).tolist() for path in kept
+    )
+    assert read == [list(range(6)), list(range(24)), list(range(6, 12)), list(range(24, 49))]
     shutil.rmtree(kept[0])  # of one process: then all read again
     assert await_two(start_two(read_in_two, tmp_path, ("spoilt",))) == [0, 0]
     results = [(tmp_path / name / "records.jsonl").read_bytes() for name in ("first", "again", "spoilt")]

@@ -71,7 +71,7 @@ def test_the_file_holds_what_entered_the_loss(tmp_path, used, method):
 
 
 def test_offsets_weakened_after_the_last_epoch_were_never_used(tmp_path, used, monkeypatch):
-    monkeypatch.setattr("stablenet.algorithms.stablenet.context_use", lambda *figures: -9.0)
+    monkeypatch.setattr("stablenet.weighting.recommended.context_use", lambda *figures: -9.0)
     table = tiny_run(tmp_path / "run", "stablenet", "train.drop_last=false").weights()
     np.testing.assert_array_equal(table["offset"], np.float32([used[row][1] for row in range(len(table))]))
     offset, context = table["offset"], table["context"]

@@ -78,6 +78,13 @@ def test_a_loss_that_is_not_finite_at_once_keeps_nothing_and_says_so(tmp_path):
         tiny_run(tmp_path / "run", "erm", "train.learning_rate=1e30")
 
 
+@pytest.mark.parametrize("rate", ["1e39", "1e100", "1e300"])
+def test_a_rate_beyond_single_precision_is_one_sentence(tmp_path, rate):
+    with pytest.raises(UserError, match=r"lower train\.learning_rate"):
+        tiny_run(tmp_path / "run", "lff", f"train.learning_rate={rate}")
+    assert load_run(tmp_path / "run").status["state"] == "failed"
+
+
 def test_out_of_memory_says_what_to_try(tmp_path, monkeypatch):
     def fail(self, batch):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -105,8 +112,9 @@ def test_missing_gpu_is_named(tmp_path):
 
     with pytest.raises(UserError, match="torch finds no GPU"):
         choose_device("cuda:1")
-    with pytest.raises(UserError, match="choose auto, cpu, cuda"):
-        choose_device("gpu")
+    for unknown in ("gpu", "cuda:²", "cuda:١", "cuda:-1", "cuda:" + "9" * 5000):
+        with pytest.raises(UserError, match="choose auto, cpu, cuda"):
+            choose_device(unknown)
 
 
 def test_a_run_that_cannot_begin_leaves_nothing_behind(tmp_path):

@@ -35,7 +35,7 @@ def test_the_level_of_guessing(drawn):
     drawn_at_random = torch.randint(3, y.shape, generator=torch.Generator().manual_seed(0))
     (found,) = find_failures(figures(drawn_at_random, y, domain))
     assert found.kind == "guessing"
-    assert "guessing for 33.3 %" in found.said
+    assert "guessing on 33.3 %" in found.said
 
 
 def test_guessing_the_usual_class_is_guessing_too():

@@ -75,7 +75,7 @@ def test_a_card_never_tells_the_oracles_figures(run):
     run.folder.oracle.write_text('{"kind": "oracle", "epoch": 3, "test": {"accuracy": 0.9, "loss": 1}}\n')
     evaluate_run(run, rule="oracle", device="cpu")
     text = export_run(run, rule="oracle").card.read_text()
-    assert "no estimate of how it does on new data" in text
+    assert "do not estimate its performance on new data" in text
     assert "| test |" not in text
 
 

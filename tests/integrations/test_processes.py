@@ -8,7 +8,7 @@ import textwrap
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from stablenet.integrations import DatasetCriterion, Indexed
 from tests.weighting.test_distributed import free_port
@@ -46,6 +46,20 @@ WORKER = textwrap.dedent(
         sampler = DistributedSampler(samples, seed=0)
         found[name] = train_three_epochs(model, samples, sampler, 3)
         found[f"{name} read"] = sum(seen[: -(-21 // 4)])
+    odd, read = torch.utils.data.Subset(samples, range(41)), []
+
+
+    class Noted(torch.utils.data.Dataset):
+        def __len__(self):
+            return 41
+
+        def __getitem__(self, place):
+            read.append(place)
+            return odd[place]
+
+
+    criterion = DatasetCriterion(make_model(), ["0"], Noted(), num_classes=2, epochs=1)
+    found["odd read"], found["odd"] = read, criterion.diagnostics
     try:
         torch.manual_seed(rank)
         DatasetCriterion(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), ["0"], samples, num_classes=2, epochs=2)
@@ -135,6 +149,16 @@ def test_two_processes_train_as_one(found, alone, how):
 @pytest.mark.parametrize("how", ["ddp", "sharded"])
 def test_each_reads_its_half(found, how):
     assert [process[f"{how} read"] for process in found] == [21, 21]
+
+
+def test_samples_read_twice_to_be_as_many_are_evidence_once(found):
+    """Of 41 samples the first process has 20, and reads one of them again."""
+    first, second = (process["odd read"] for process in found)
+    assert (first, second) == ([*range(20), 0], [*range(20, 41)])
+    alone = DatasetCriterion(make_model(), ["0"], Subset(make_samples(), range(41)), num_classes=2, epochs=1)
+    expected = {name: value for name, value in alone.diagnostics.items() if name != "decision"}
+    for process in found:
+        assert {name: process["odd"][name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
 def test_models_that_differ_are_refused_in_all_processes(found):

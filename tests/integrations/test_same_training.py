@@ -74,3 +74,23 @@ def test_the_losses_of_every_sample_are_the_same_in_every_epoch(tmp_path, monkey
         loss.backward()
         optimizer.step()
     assert strengths == ({1.0} if pretrained else {0.0, 0.462, 0.923, 1.0})
+
+
+def test_held_out_samples_judge_epochs_as_training_does(tmp_path):
+    run = tiny_run(tmp_path / "run", "stablenet", PLAIN, TAPS, "train.epochs=4", keep_epochs=True)
+    network = begin_again(run).network
+    parts = [run.open_part(part) for part in ("train", "validation")]
+    samples, held_out = (
+        TensorDataset(run.transform(held.pixels.read(held.row), torch.zeros(len(held))), held.y) for held in parts
+    )
+    options = {"num_classes": CLASSES, "epochs": 4, "seed": run.config.seed, "act": "always"}
+    criterion = DatasetCriterion(network, ["body.stage1", "body.stage2"], samples, held_out=held_out, **options)
+    best = 0
+    for record in (record for record in run.records if record["kind"] == "epoch"):
+        found = criterion.judge(run.load_model(record["epoch"]))
+        assert found.accuracy == pytest.approx(record["validation"]["accuracy"])
+        assert found.weighted_accuracy == pytest.approx(record["validation"]["weighted_accuracy"], abs=1e-3)
+        assert found.loss == pytest.approx(record["validation"]["loss"], rel=1e-3)
+        best = record["epoch"] if found.is_best else best
+    assert best == run.records[-1]["best_epoch"]
+    assert network.training

@@ -42,5 +42,5 @@ def test_masks_from_files(tmp_path):
     assert torch.equal(masks[0], torch.from_numpy(pixels > 0))
     with pytest.raises(UserError, match=r"dog\.png"):
         read_mask_files(tmp_path, [Path("dog.jpg")], 4)
-    with pytest.raises(UserError, match="no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         read_mask_files(tmp_path / "nothing", [Path("dog.jpg")], 4)

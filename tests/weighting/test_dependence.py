@@ -121,6 +121,31 @@ def test_products_in_strips_are_symmetric_and_the_same(monkeypatch, n):
     torch.testing.assert_close(found, found.T)
 
 
+def test_memory_kept_between_calls_serves_other_sizes_and_modes():
+    room = statistic.Room()
+    with torch.inference_mode():
+        first = room.room(torch.empty(4, 3, 9), 3).fill_(1)
+    smaller = room.room(torch.empty(2, 3, 9), 2).fill_(2)  # outside of the mode in which it was made
+    assert smaller.data_ptr() == first.data_ptr()
+    assert smaller.shape == (2, 2, 9)
+    assert room.room(torch.empty(4, 3, 9, dtype=torch.float64), 3).data_ptr() != first.data_ptr()
+    assert room.room(torch.empty(2**21 + 1, 1, 1), 1).data_ptr() not in {first.data_ptr(), 0}
+    assert room._kept[torch.float32].data_ptr() == first.data_ptr()  # what is too large is not kept
+    u, w, _ = problem()
+    with torch.inference_mode():
+        within = pairwise_dependence(u, w, method="gram").item()
+    pairwise_dependence(torch.cat([u, u], 1), w, method="gram")
+    assert pairwise_dependence(u, w, method="gram").item() == within
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_another_type_is_worked_in_as_if_it_were_given(form):
+    u, w, _ = problem(n=40, m=6)
+    expected = statistic.GramPairs(u.float().double(), form).value_and_gradient(w * 40 / w.sum())
+    found = statistic.GramPairs(u.float(), form, torch.float64).value_and_gradient(w * 40 / w.sum())
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
 def test_covariance_form_vanishes_for_independent_features_and_the_paper_form_does_not():
     # A full grid of two features is exactly independent, also under any product of weights.
     a, b = torch.meshgrid(torch.linspace(-1, 1, 12), torch.linspace(0, 3, 12), indexing="ij")

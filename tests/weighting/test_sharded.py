@@ -11,7 +11,7 @@ import torch
 
 from stablenet.errors import UserError
 from stablenet.weighting import DatasetWeighting, WholeSet, WholeSetPlan, dataset, offsets, samples
-from stablenet.weighting.samples import own_range
+from stablenet.weighting.samples import own_range, pass_range
 from tests.weighting.test_dataset import contexts
 from tests.weighting.test_distributed import free_port
 
@@ -141,6 +141,17 @@ def test_ranges_are_whole_chunks_and_cover_all_samples(samples, processes, in_ch
     assert all(first % CHUNK == 0 or first == samples for first, _ in ranges)
     counts = [-(-(last - first) // CHUNK) for first, last in ranges]
     assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("samples", [1, 2, CHUNK, 4 * CHUNK * 3, 4 * CHUNK * 3 + 1, 100 * CHUNK + 5])
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_pass_is_divided_about_evenly_and_by_whole_chunks_where_there_are_many(samples, processes, in_chunks):
+    ranges = [pass_range(samples, rank, processes) for rank in range(processes)]
+    assert (ranges[0][0], ranges[-1][1]) == (0, samples)
+    assert [first for first, _ in ranges[1:]] == [last for _, last in ranges[:-1]]
+    assert max(last - first for first, last in ranges) <= 1.25 * samples / processes + 1
+    if samples > 4 * processes * CHUNK:
+        assert ranges == [own_range(samples, rank, processes) for rank in range(processes)]
 
 
 @pytest.mark.parametrize("where", ["host", "file"])

@@ -176,3 +176,14 @@ def test_gram_statistic_in_float32_loses_digits_in_the_paper_form():
     exact, _ = GramPairs(u, "paper").value_and_gradient(torch.ones(256, dtype=torch.float64))
     single, _ = GramPairs(u.float(), "paper").value_and_gradient(torch.ones(256))
     assert abs(single.item() / exact.item() - 1) > 1e-4
+
+
+def test_a_solution_can_be_used_in_training():
+    """Tensors of inference mode, in which steps are taken, cannot be saved for a backward pass."""
+    solution = solve(correlated(12)[0], preset="paper")
+    values = [value for value in vars(solution).values() if value is not None]
+    assert len(values) == 7
+    assert not any(value.is_inference() for value in values)
+    loss = torch.ones(12, requires_grad=True)
+    (solution.weights * loss).sum().backward()
+    assert torch.equal(loss.grad, solution.weights)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from stablenet.weighting import effective_sample_size
-from stablenet.weighting.solver import GroupSimplex
+from stablenet.weighting import effective_sample_size, totals
+from stablenet.weighting.totals import GroupSimplex
 from tests.weighting.test_solver import correlated, solve
 
 
@@ -46,6 +46,22 @@ def test_gap_by_class_is_the_sum_of_gaps():
     classes = torch.tensor([0, 1, 0, 1, 2, 2, 2, 0, 1])
     parts = [(w[k] @ slope[k] - k.sum() * slope[k].min()) for k in (classes == c for c in range(3))]
     torch.testing.assert_close(GroupSimplex(classes).gap(w, slope), torch.stack(parts).sum())
+
+
+def test_classes_of_very_different_sizes_take_memory_for_their_samples_alone(monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    sizes = [3000, *range(1, 120)]
+    classes = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    classes = classes[torch.randperm(len(classes), generator=g)]
+    w, slope = 3 * torch.randn(len(classes), generator=g), torch.randn(len(classes), generator=g)
+    apart = GroupSimplex(classes)
+    places = sum(len(table._count) * table._widest for _, table in apart._tables)
+    assert len(classes) <= places <= 2 * len(classes)
+    monkeypatch.setattr(totals, "SPARSE", 1000)
+    together = GroupSimplex(classes)
+    assert len(together._tables) == 1
+    torch.testing.assert_close(apart.project(w), together.project(w))
+    torch.testing.assert_close(apart.gap(w, slope), together.gap(w, slope))
 
 
 @pytest.mark.parametrize("preset", ["paper", "recommended"])

@@ -1,6 +1,7 @@
 """Sets that do not fit into their budget: the same as in one piece, within it, or one sentence that says the least."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from stablenet.errors import UserError
 from stablenet.weighting import (
     DatasetOffsets,
     DatasetWeighting,
+    WholeSet,
+    WholeSetPlan,
     dataset,
     logistic,
     offsets,
@@ -102,6 +105,29 @@ def test_what_is_kept_between_passes_changes_no_bit(small_chunks):
         solve_dataset(z, labels, memory="1KiB")
 
 
+@pytest.mark.parametrize(("strength", "offset"), [(1.0, 0.5), (0.0, 1.0), (1.0, 0.0)])
+@pytest.mark.parametrize("components", [0, 3])
+def test_a_budget_too_small_is_refused_with_the_first_batch_and_what_it_names_is_enough(
+    strength, offset, components, small_chunks
+):
+    z, labels, _ = contexts()
+
+    def begin(memory):
+        plan = WholeSetPlan(strength=strength, offset=offset, components=components)
+        whole_set = WholeSet(plan, 600, 4, preset="recommended", fold_seed=0, overrides={}, memory=memory)
+        for part in torch.arange(600).split(50):
+            whole_set.collect(part, {"first": z[part, :8], "second": z[part, 8:]}, labels[part])
+        return whole_set
+
+    with pytest.raises(UserError, match="solving for 600 samples needs at least") as refused:
+        begin("1KiB")
+    named = re.search("set memory to '(.*)' or more", str(refused.value))[1]
+    found = begin(named).solve()
+    assert found["ess_ratio"] < 1 or not strength
+    with pytest.raises(UserError, match="solving for 600 samples needs at least"):
+        begin(show_size(read_size(named) - 2**14))
+
+
 @pytest.mark.parametrize("components", [0, 3])
 def test_offsets_found_chunk_by_chunk_are_those_found_in_one_piece(components, small_chunks, monkeypatch):
     z, labels, _ = contexts()
@@ -149,6 +175,15 @@ def test_many_offsets_are_computed_when_looked_up_or_kept_in_half_precision(comp
     other.load_state_dict(many.state_dict())
     assert torch.equal(other(every), many(every))
     assert not many.eval()(every).any()
+
+
+@pytest.mark.parametrize("other", [{"num_samples": 600}, {"num_classes": 5}, {"memory": None}, {"components": 2}])
+def test_a_state_of_other_offsets_is_refused(other):
+    given = {"num_samples": 700, "num_classes": 4, "components": 3, "memory": "40KiB"}
+    state = DatasetOffsets(**given).state_dict()
+    DatasetOffsets(**given).load_state_dict(state)
+    with pytest.raises(UserError, match=r"the saved state does not fit: .* is .* there, but .* here; give num_samples"):
+        DatasetOffsets(**{**given, **other}).load_state_dict(state)
 
 
 def test_sums_of_chunks_do_not_depend_on_their_order():

@@ -36,7 +36,7 @@ from stablenet.weighting import (
 from stablenet.weighting.chunks import MemorySize
 from stablenet.weighting.dataset import dataset_settings
 from stablenet.weighting.evidence import EvidenceSums, describe_pixels
-from stablenet.weighting.recommended import WholeSetPlan, context_use, is_clear
+from stablenet.weighting.recommended import WholeSetPlan
 from stablenet.weighting.samples import PLACES, names_place
 from stablenet.weighting.settings import WeightingSettings
 
@@ -313,15 +313,8 @@ class ContextJudge(EpochJudge):
         if self._weighting.settings.pairs != "labels" or "weighted_accuracy" not in figures:
             return Judgement()
         plain, weighted = figures["accuracy"], figures["weighted_accuracy"]
-        use = context_use(plain, weighted, figures["weighted_count"])
-        if not is_clear(use):
-            return Judgement()
-        found, note = {"context_use": use}, f"the network predicts {'with' if use > 0 else 'against'} the context"
-        offsets = self._whole_set.offsets
-        if use < 0 and offsets is not None and offsets.act:
-            found["offsets_left"] = left = offsets.weaken(recommended.WEAKEN)
-            note += f", {left:.3g} of the offsets left"
-        return Judgement(figures=found, penalty=abs(plain - weighted), note=note)
+        found, note = self._whole_set.answer(plain, weighted, figures["weighted_count"])
+        return Judgement(figures=found, penalty=abs(plain - weighted) if found else 0.0, note=note)
 
 
 FIRST_RELEASE = {"_judging.": "strategy.judging.", "offsets.": "strategy.whole_set.offsets."}

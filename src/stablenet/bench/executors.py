@@ -20,6 +20,7 @@ from stablenet.engine.interrupts import Interrupted
 from stablenet.errors import UserError
 from stablenet.processes import INTERRUPTED, ChildProcess, name_end, wait_for
 from stablenet.registry import import_extra
+from stablenet.values import is_whole
 
 RETRIES = 2  # times a run is resumed after its worker died
 _POLL = 0.5  # seconds between polls while no worker has a message
@@ -314,7 +315,7 @@ def _connect(ray: Any, address: str) -> None:
 def _knock(address: str) -> None:
     """Try to connect to a host and port first: Ray would wait for minutes without an answer."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
+    if host and is_whole(port):
         socket.create_connection((host, int(port)), timeout=_KNOCK).close()
 
 

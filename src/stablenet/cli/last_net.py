@@ -14,6 +14,7 @@ import traceback
 from importlib.metadata import PackageNotFoundError, version
 
 from stablenet.errors import MISTAKE, OUR_MISTAKE, explain_os_error
+from stablenet.registry import describe_error, find_own_line
 
 _OUT_OF_MEMORY = (
     "can't start new thread",
@@ -31,7 +32,7 @@ def explain(error: Exception) -> tuple[str, int]:
     """A sentence about an unexpected error, and the exit status.
 
     If the operating system refuses something, StableNet is not at fault: the sentence says what to do, and there is no
-    report.
+    report. Nor is it when the error comes from a user's own module.
     """
     if isinstance(error, OSError):
         return str(explain_os_error(error)), MISTAKE
@@ -40,8 +41,10 @@ def explain(error: Exception) -> tuple[str, int]:
             "out of memory: use less data, a smaller batch or model, or a machine with more memory",
             MISTAKE,
         )
+    if find_own_line(error):
+        return f"a module of yours failed with {describe_error(error)}: correct it; {_report(error)}", MISTAKE
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"StableNet failed unexpectedly ({what[:200]}); {_describe_report(error)}", OUR_MISTAKE
+    return f"StableNet failed unexpectedly ({what[:200]}); please report it: {_report(error)}", OUR_MISTAKE
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -49,12 +52,12 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
-def _describe_report(error: Exception) -> str:
+def _report(error: Exception) -> str:
     try:
         path = _write_report(error)
     except OSError as refused:
         return f"the report could not be written: {refused.strerror}"
-    return f"please report it with the file {path}"
+    return f"the traceback is in {path}"
 
 
 def _write_report(error: Exception) -> str:

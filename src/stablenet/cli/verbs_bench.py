@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Plan, run and summarise the paper's tables or your own.", no_args_is_help=True)
 
+_MOST_SEEDS = 10_000  # of every cell: a table of more is a slip of the pen
 TableName = Annotated[
     str,
     typer.Argument(
@@ -210,9 +211,13 @@ def _split(names: list[str] | None) -> tuple[str, ...]:
 
 def _parse_seeds(text: str) -> tuple[int, ...]:
     """ "3" means 0, 1, 2; "10,11" and "10," are lists."""
+    from stablenet.values import is_whole
+
     parts = [part for part in text.split(",") if part]
-    if not parts or not all(part.strip().isdigit() for part in parts):
+    if not parts or not all(is_whole(part.strip()) for part in parts):
         raise UserError(f"--seeds {text!r} is neither a number of seeds nor a list such as 10,11,12")
+    if "," not in text and int(parts[0]) > _MOST_SEEDS:
+        raise UserError(f"--seeds {text} is a number of seeds, at most {_MOST_SEEDS:,}: for one seed write {text},")
     seeds = tuple(dict.fromkeys(int(part) for part in parts)) if "," in text else tuple(range(int(parts[0])))
     if not seeds:
         raise UserError("--seeds 0 leaves nothing to run: give at least 1")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stablenet.cli.completion import complete_logger, complete_method, complete_recipe, complete_run, complete_setting
-from stablenet.errors import INTERRUPTED
+from stablenet.errors import INTERRUPTED, UserError
 
 if TYPE_CHECKING:
     from stablenet.demo import Demo
@@ -120,13 +120,26 @@ def assemble(
     from stablenet.engine.run import load_run
 
     said = [*(settings or ())]
+    for setting in said:
+        values = parse_setting(setting)
+        _trust_typed(values)
+        _refuse_other("--method", method, values.get("method"), "name")
+        _refuse_other("--seed", seed, values, "seed")
     said += [f'method.name="{method}"'] if method is not None else []
     said += [f"seed={seed}"] if seed is not None else []
-    for setting in said:
-        _trust_typed(parse_setting(setting))
     if resumed is not None and config is None and recipe is None and not said:
         return load_run(resumed).config
     return assemble_config(recipe, config, said)
+
+
+def _refuse_other(option: str, given: object, table: object, name: str) -> None:
+    """An option that is short for a setting, and another value for that setting: which of them was meant?"""
+    from stablenet.values import show
+
+    if given is not None and isinstance(table, dict) and table.get(name, given) != given:
+        raise UserError(
+            f"{option} {given} and --set {name}={show(table[name])} contradict each other: give one of them"
+        )
 
 
 def _trust_typed(values: dict[str, Any]) -> None:
@@ -313,6 +326,8 @@ def _print_tryout(finished: Tryout) -> None:
     console = Console()
     console.print(finished.sentence, style="bold", soft_wrap=True)
     console.print(finished.advice, soft_wrap=True)
+    if finished.overrun:
+        Console(stderr=True).print(f"note: {finished.overrun}", style="yellow", soft_wrap=True)
     console.print(f"page: {finished.page}", soft_wrap=True)
     console.print(f"diagnosis: {finished.diagnosis}", soft_wrap=True)
     console.print("the same by single commands:")

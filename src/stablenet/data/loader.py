@@ -5,7 +5,7 @@ The samples of a batch are a pure function of seed and epoch, divided among proc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -241,6 +241,8 @@ class Loader:
 
     place: "device" keeps all pixels there, "stream" transfers each batch, "auto" keeps them if they fit.
     rank, world_size: of this process; together the processes see the batches a single process would see.
+    ranges: the samples of every process, each of which then reads its own alone, in order, in as many batches as the
+        others; the last ones may be empty. None divides every batch.
     """
 
     def __init__(
@@ -254,6 +256,7 @@ class Loader:
         prefetch: int = 3,
         rank: int = 0,
         world_size: int = 1,
+        ranges: Sequence[range] | None = None,
     ) -> None:
         if place not in _PLACES:
             raise UserError(unknown_name("place for pixels", place, _PLACES))
@@ -263,13 +266,18 @@ class Loader:
         self.samples, self.settings, self.transform = samples, settings, transform
         self.device = torch.device(device)
         self.rank, self.world_size = rank, world_size
+        self._ranges = ranges
+        self.own = range(len(samples)) if ranges is None else ranges[rank]
         self._feed = self._choose_feed(place, prefetch)
         self._image_size = samples.pixels.read(samples.row[:0]).shape[1:3]
-        self._columns = torch.stack([samples.y, samples.domain, samples.index]).to(self.device)
+        columns = torch.stack([samples.y, samples.domain, samples.index])
+        self._columns = columns[:, self.own.start : self.own.stop].to(self.device)
 
     def __len__(self) -> int:
         """Batches per epoch."""
-        return count_batches(len(self.samples), self.settings)
+        if self._ranges is None:
+            return count_batches(len(self.samples), self.settings)
+        return -(-max(map(len, self._ranges)) // self._share)
 
     def epoch(self, number: int, start: int = 0, weights: Tensor | None = None) -> Iterator[Batch]:
         """The batches of an epoch, starting at batch `start`; the same in every run.
@@ -281,12 +289,10 @@ class Loader:
             self.device
         )
         draws = self.transform.draw(key, *self._image_size)
-        columns = self._columns[:, order.position.to(self.device)]
-        total = len(order.position)
-        slices = [
-            slice_batch(batch, total, self.settings, self.rank, self.world_size) for batch in range(start, len(self))
-        ]
-        position = order.position.to(self._feed.index_device)
+        position = order.position - self.own.start
+        columns = self._columns[:, position.to(self.device)]
+        slices = [self._slice(batch, len(position)) for batch in range(start, len(self))]
+        position = position.to(self._feed.index_device)
         images = self._feed.images(position[part] for part in slices)
         for part, (pixels, rows) in zip(slices, images, strict=True):
             y, domain, index = columns[:, part]
@@ -304,13 +310,27 @@ class Loader:
         ids = self.samples.pixels.ids
         return [ids[row] for row in self.samples.row[position].tolist()]
 
+    @property
+    def _share(self) -> int:
+        """A process's samples of a whole batch."""
+        return self.settings.batch_size // self.world_size
+
+    def _slice(self, batch: int, total: int) -> slice:
+        """Where this process's samples of a batch are, in the order of the epoch."""
+        if self._ranges is None:
+            return slice_batch(batch, total, self.settings, self.rank, self.world_size)
+        return slice(*(min(edge * self._share, total) for edge in (batch, batch + 1)))
+
     def _order(self, number: int, weights: Tensor | None) -> Order:
+        if self._ranges is not None:
+            own = torch.tensor(self.own, dtype=torch.int64)
+            return Order(own, torch.zeros_like(own))
         chosen = None if weights is None else weights.cpu()[self.samples.index]
         return order_epoch(self.samples.domain, number, self.settings, chosen)
 
     def _choose_feed(self, place: str, prefetch: int) -> Feed:
-        samples = self.samples
-        resident = place == "device" or (place == "auto" and fits_on_device(len(samples), samples.pixels, self.device))
+        pixels, rows = self.samples.pixels, self.samples.row[self.own.start : self.own.stop]
+        resident = place == "device" or (place == "auto" and fits_on_device(len(rows), pixels, self.device))
         if resident:
-            return ResidentFeed(samples.pixels, samples.row, self.device)
-        return StreamFeed(samples.pixels, samples.row, self.device, prefetch)
+            return ResidentFeed(pixels, rows, self.device)
+        return StreamFeed(pixels, rows, self.device, prefetch)

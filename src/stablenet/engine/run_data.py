@@ -5,9 +5,11 @@ Also the checks of a config that need neither data nor files.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,6 +26,7 @@ from stablenet.engine.config import DataConfig, RunConfig, TrainConfig
 from stablenet.errors import UserError
 from stablenet.models.build import check_backbone
 from stablenet.values import read_fields, require
+from stablenet.weighting.samples import pass_range
 
 Progress = Callable[[int, int], None]
 
@@ -135,8 +138,23 @@ class Feeder:
         settings = BatchSettings(batch_size=self._train.batch_size, seed=self._seed, shuffle=False)
         return self._loader(samples, settings, self._data.evaluation_transform)
 
-    def _loader(self, samples: PartSamples, settings: BatchSettings, transform: Transform) -> Loader:
-        return Loader(samples, settings, transform, device=self._device, rank=self._rank, world_size=self._world)
+    def passing(self, samples: PartSamples) -> Loader:
+        """As `reading`, but each of several processes reads only a range of the samples, that of `pass_range`."""
+        firsts = [pass_range(samples.size, rank, self._world)[0] for rank in range(self._world)]
+        places = torch.searchsorted(samples.index, torch.tensor([*firsts, samples.size])).tolist()
+        ranges = [range(first, last) for first, last in pairwise(places)]
+        settings = BatchSettings(batch_size=self._train.batch_size, seed=self._seed, shuffle=False)
+        return self._loader(samples, settings, self._data.evaluation_transform, ranges)
+
+    def _loader(
+        self,
+        samples: PartSamples,
+        settings: BatchSettings,
+        transform: Transform,
+        ranges: Sequence[range] | None = None,
+    ) -> Loader:
+        place: dict[str, Any] = {"device": self._device, "rank": self._rank, "world_size": self._world}
+        return Loader(samples, settings, transform, ranges=ranges, **place)
 
 
 def check_config(config: RunConfig) -> None:

@@ -48,7 +48,7 @@ from stablenet.engine.stepping import (
 from stablenet.errors import UserError
 from stablenet.models import Network, build_network
 from stablenet.randomness import mix_process_seed
-from stablenet.values import NonNegative, check_fields
+from stablenet.values import NonNegative, check_fields, is_whole
 
 
 def start_fabric(device: str, precision: str) -> Any:
@@ -85,7 +85,7 @@ def choose_device(device: str) -> tuple[str, int | list[int]]:
         kind = "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "cpu" and not number:
         return "cpu", 1
-    if kind != "cuda" or (number and not number.isdigit()):
+    if kind != "cuda" or (number and not is_whole(number)):
         raise UserError(f"unknown device {device!r}: choose auto, cpu, cuda, or a GPU such as cuda:0")
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(number or 0) >= found:
@@ -187,7 +187,7 @@ class Session:
 
 
 class UnaugmentedSet(TrainingSet):
-    """`TrainingSet` over the samples of a part, with the run's precision.
+    """`TrainingSet` over the samples of a part, of several processes over this one's range, with the run's precision.
 
     progress: called with samples done and in total while features are read.   tell: called with a sentence on the
         cache.
@@ -205,7 +205,7 @@ class UnaugmentedSet(TrainingSet):
 
     def pixels(self) -> Iterator[Batch]:
         samples, device = self._loader.samples, self._loader.device
-        own = torch.arange(self._fabric.global_rank, len(samples), self._fabric.world_size)
+        own = torch.tensor(self._loader.own, dtype=torch.int64)
         for index in own.split(self._config.train.batch_size):
             x = samples.pixels.read(samples.row[index])
             columns = (x, samples.y[index], samples.domain[index], index)
@@ -215,7 +215,7 @@ class UnaugmentedSet(TrainingSet):
         """As in `TrainingSet`; a long pass that others may want is kept on disk, and taken from there."""
 
         def read_all(collect: Collect) -> None:
-            done, total = 0, len(self._loader.samples) // self._fabric.world_size
+            done, total = 0, len(self._loader.own)
 
             def count(index: Tensor, features: Features, labels: Tensor) -> None:
                 nonlocal done
@@ -248,9 +248,8 @@ class UnaugmentedSet(TrainingSet):
             "images": [data.image_size, list(data.mean), list(data.std)],
             "computed": [self._fabric.device.type, uses_bf16(self._config.train.precision, self._fabric.device.type)],
         }
-        if self._fabric.world_size > 1:  # each keeps its own share of every batch
-            batch_size = self._loader.settings.batch_size
-            values["share"] = [self._fabric.global_rank, self._fabric.world_size, batch_size]
+        if self._fabric.world_size > 1:  # each keeps what it reads
+            values["range"] = [self._loader.own.start, self._loader.own.stop]
         return FeatureKey(data.source or "manifest", values)
 
     @cached_property
@@ -271,6 +270,11 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
     graphed: Graphs = _graph(algorithm, config, training, fabric) if runtime.graphs else "none"
     stepping = ReplayedStepping(algorithm, stepper, optimizer) if graphed == "step" else Stepping(algorithm, stepper)
     validation = _open_reading(feeder, data, "validation")
+
+    def pass_validation() -> Loader:
+        assert validation is not None
+        return validation if fabric.world_size == 1 else feeder.passing(validation.samples)
+
     return Session(
         config=config,
         runtime=runtime,
@@ -282,9 +286,9 @@ def build_session(config: RunConfig, runtime: Runtime, fabric: Any, folder: RunF
         stepping=stepping,
         optimizer=optimizer,
         training=training,
-        training_set=UnaugmentedSet(lambda: feeder.reading(training.samples), fabric, config),
+        training_set=UnaugmentedSet(lambda: feeder.passing(training.samples), fabric, config),
         validation=validation,
-        validation_set=UnaugmentedSet(lambda: validation, fabric, config) if validation is not None else None,
+        validation_set=None if validation is None else UnaugmentedSet(pass_validation, fabric, config),
         target=_open_reading(feeder, data, "test") if runtime.oracle else None,
         graphed=graphed,
         writer=Writer(device),

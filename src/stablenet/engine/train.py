@@ -120,9 +120,16 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
 def _explained(config: RunConfig) -> Iterator[None]:
     try:
         yield
+    except SystemExit as error:
+        raise UserError(f"the network {config.model.name!r} ended the program: remove its call of exit") from error
     except Exception as error:
         if is_out_of_memory(error):
             raise explain_memory(config) from error
+        if "without overflow" in str(error):  # of a scalar, in torch's kernels
+            raise UserError(
+                "a number was too large for single precision: lower train.learning_rate, train.weight_decay or the "
+                "largest of method.parameters"
+            ) from error
         if not isinstance(error, UserError):
             error.add_note(f"config: {json.dumps(config.plain())}")  # for a report of the error
         raise

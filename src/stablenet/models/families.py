@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from stablenet.errors import UserError
 from stablenet.models.network import Backbone
-from stablenet.registry import import_extra, import_own, unknown_name
-from stablenet.values import Between, Share, read_fields
+from stablenet.registry import import_extra, import_own, running_own, unknown_name
+from stablenet.values import Between, Share, read_fields, require
 
 WIDTH = 16
 DROPOUT = 0.4
@@ -140,11 +142,28 @@ def build_own(path: str, **parameters: Any) -> Backbone:
         make = getattr(import_own(module_name, [Path.cwd()]), attribute)
     except (UserError, AttributeError) as error:
         raise UserError(f"the backbone {path!r} cannot be imported: {error}") from error
-    body = call_with(path, make, parameters)
-    if not isinstance(body, nn.Module):
-        raise UserError(f"the backbone {path!r} gave a {type(body).__name__}, expected an nn.Module")
-    width = getattr(body, "num_features", None)
-    return Backbone(body, width) if isinstance(width, int) else cut_classifier(body)
+    with running_own(f"the backbone {path!r}"):
+        body = call_with(path, make, parameters)
+        if not isinstance(body, nn.Module):
+            raise UserError(f"the backbone {path!r} gave a {type(body).__name__}, expected an nn.Module")
+        width = getattr(body, "num_features", None)
+        _check_own(path, body)
+    if not isinstance(width, int) or isinstance(width, bool):
+        return cut_classifier(body)
+    require(width > 0, f"num_features of the backbone {path!r}", "positive", width)
+    return Backbone(body, width)
+
+
+def _check_own(path: str, body: nn.Module) -> None:
+    """What can be known before the first batch: it can be saved, and computes in single precision."""
+    for name, tensor in body.named_parameters():
+        if is_lazy(tensor) or tensor.device.type == "meta":
+            raise UserError(f"{name} of the backbone {path!r} has no values yet: give its module all sizes, on the CPU")
+        if tensor.dtype != torch.float32:
+            raise UserError(f"{name} of the backbone {path!r} is {tensor.dtype}, expected torch.float32: convert it")
+    unsaved = [name for name, value in body.state_dict().items() if not isinstance(value, Tensor)]
+    if unsaved:
+        raise UserError(f"the state {unsaved[0]} of the backbone {path!r} is not a tensor: only tensors are saved")
 
 
 def cut_classifier(body: nn.Module) -> Backbone:
@@ -153,6 +172,8 @@ def cut_classifier(body: nn.Module) -> Backbone:
     if not linear:
         raise UserError(f"{type(body).__name__} ends in no nn.Linear: it cannot be used as a backbone")
     path, classifier = linear[-1]
+    if not path:
+        raise UserError("the backbone is a single nn.Linear, without features before it: give a network of more layers")
     parent, _, child = path.rpartition(".")
     setattr(body.get_submodule(parent), child, nn.Identity())
     kind = type(body).__name__

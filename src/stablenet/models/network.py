@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -158,21 +159,22 @@ class Network(nn.Module):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """images (B, 3, s, s) -> (B, width), what the classifier sees."""
-        return self._check_features(self.body(images))
+        return self._check_features(self.body(images), len(images))
 
     def forward_maps(self, images: Tensor) -> Tensor:
         """images (B, 3, s, s) -> the body's last convolutional maps (B, C, H, W); see `require_maps`."""
         maps: Tensor = self.require_maps().maps(self.body, images)
-        if maps.ndim != 4:
+        if not isinstance(maps, Tensor) or maps.ndim != 4:
+            found = tuple(maps.shape) if isinstance(maps, Tensor) else f"a {type(maps).__name__}"
             raise UserError(
-                f"the backbone {type(self.body).__name__} gave {tuple(maps.shape)} before its pooling, expected "
+                f"the backbone {type(self.body).__name__} gave {found} before its pooling, expected "
                 "convolutional maps (batch, channels, height, width): choose a convolutional network"
             )
         return maps
 
     def forward_tail(self, maps: Tensor) -> Tensor:
         """(B, C, H, W), as they came or changed -> features (B, width), what the classifier sees."""
-        return self._check_features(self.require_maps().tail(self.body, maps))
+        return self._check_features(self.require_maps().tail(self.body, maps), len(maps))
 
     def require_maps(self) -> Cut:
         """Where the body is cut at its last maps; an error if the network has no known place."""
@@ -183,12 +185,19 @@ class Network(nn.Module):
             )
         return self._cut
 
-    def _check_features(self, features: Tensor) -> Tensor:
+    def _check_features(self, features: Any, batch: int) -> Tensor:
+        if not isinstance(features, Tensor) or not features.is_floating_point() or features.dtype == torch.float64:
+            found = features.dtype if isinstance(features, Tensor) else f"a {type(features).__name__}"
+            raise UserError(
+                f"the backbone gave {found}, expected features of torch.float32: let its forward return one such tensor"
+            )
         if features.ndim != 2 or features.shape[1] != self.width:
             raise UserError(
                 f"the backbone gave features of shape {tuple(features.shape)}, expected (batch, {self.width}): "
                 "a network of your own must end in pooled features, or in its only classifier, an nn.Linear"
             )
+        if len(features) != batch:
+            raise UserError(f"the backbone gave {len(features)} features for {batch} images: give one for each image")
         return features
 
     def forward_head(self, features: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
 """Sample weights under which features are independent. Imports torch alone.
 
-In reading order: the mathematics, `fourier` (random Fourier features), `statistic` (the weighted covariance, also from
-products of samples) and `dependence` (the public functions); the problem, `settings` (with the presets), `problem` and
-`solver`; batch by batch as in the paper, `inputs`, `memory`, `module`, and `distributed` for several processes; the
-whole training set of any size, `chunks` (within a memory budget) and `samples` (what is collected), `dataset` (weights,
-and what enters the loss) and `streamed`, `offsets` with `logistic`, `evidence` (whether context and label are
-correlated) and `recommended` (every rule of that preset); last `kernels`, the fast paths on CUDA.
+In reading order: the mathematics, `fourier` (random Fourier features), `statistic` (the weighted covariance, also
+from products of samples) and `dependence` (the public functions); the problem, `settings` (with the presets),
+`problem`, `solver` and `totals` (of classes); batch by batch as in the paper, `inputs`, `memory`, `module`, and
+`distributed` for several processes; the whole training set of any size, `chunks` (within a memory budget) and
+`samples` (what is collected), `dataset` (weights, and what enters the loss) and `streamed`, `offsets` with
+`logistic`, `evidence` (whether context and label are correlated) and `recommended` (every rule of that preset); last
+`kernels`, the fast paths on CUDA.
 """
 
 from stablenet.weighting.dataset import DatasetWeighting, WholeSet, solve_dataset

@@ -19,16 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
-from stablenet.weighting import recommended
+from stablenet.weighting import distributed, recommended
 from stablenet.weighting.chunks import CHUNK_ROWS, Rows, choose_budget, require_budget
 from stablenet.weighting.inputs import Features, check_finite, join_layers, read_labels
 from stablenet.weighting.offsets import DatasetOffsets
-from stablenet.weighting.problem import solve_drawn, solve_problem
+from stablenet.weighting.problem import interpolate, solve_drawn, solve_problem
 from stablenet.weighting.recommended import Decision, WholeSetPlan
 from stablenet.weighting.samples import SampleStore
 from stablenet.weighting.settings import WeightingSettings, settings_of
 from stablenet.weighting.solver import Solution, effective_sample_size
-from stablenet.weighting.streamed import StreamedLabelPairs, can_stream, whole_need
+from stablenet.weighting.streamed import StreamedLabelPairs, can_stream, streamed_need, whole_need
 
 # The dependence under weights 1 + s·(w − 1) is a polynomial of degree four in s: covariances are quadratic in the
 # weights. Its values at five places give it everywhere.
@@ -145,6 +145,9 @@ class DatasetWeighting(SampleStore):
         need = whole_need(self.num_samples, width, 0, self.settings, device)
         return can_stream(self.settings) and need > budget
 
+    def least_need(self, width: int, columns: int, device: torch.device) -> int:
+        return streamed_need(self.num_samples, width, columns, self.settings, device)
+
     @torch.no_grad()
     def forward(self, index: Tensor) -> Tensor:
         """The weights of the samples with these indices (B,); ones in `eval()`."""
@@ -204,16 +207,6 @@ class DatasetWeighting(SampleStore):
         self._hand_out()
 
 
-def interpolate(values: Tensor, places: Sequence[float], at: Tensor) -> Tensor:
-    """Lagrange's polynomial through `values` (k,) at `places`, at a scalar; exact at the places themselves."""
-    total = torch.zeros_like(at)
-    for here, place in enumerate(places):
-        others = [other for number, other in enumerate(places) if number != here]
-        basis = torch.stack([(at - other) / (place - other) for other in others]).prod()
-        total = total + torch.where(basis == 0, 0.0, basis * values[here])
-    return total
-
-
 class WholeSet(nn.Module):
     """The weights and offsets that a plan needs, and no more: even weights are not solved for.
 
@@ -239,7 +232,8 @@ class WholeSet(nn.Module):
         place: str | Path = "device",
     ) -> None:
         super().__init__()
-        self.plan, self.num_samples = plan, num_samples
+        self.plan, self.num_samples, self._num_classes, self._memory = plan, num_samples, num_classes, memory
+        self._checked = False  # whether the budget is enough
         self.register_buffer("acts", torch.ones((), dtype=torch.bool))
         self.register_buffer("known", torch.zeros((), dtype=torch.bool))
         self._acts, self._known = True, False  # the same, on the host
@@ -297,6 +291,8 @@ class WholeSet(nn.Module):
         Weights and leading components are solved from all taps, other offsets from the first.
         """
         first = next(iter(features.values()))
+        if not self._checked:
+            self._check_budget(first.shape[1], sum(each.shape[1] for each in features.values()), first.device)
         if self.weighting is not None:
             self.weighting.collect(index, dict(features), labels)
         if self.offsets is None:
@@ -305,6 +301,21 @@ class WholeSet(nn.Module):
             self.offsets.columns.fill_(0 if self.offsets.components else first.shape[1])
         else:
             self.offsets.collect(index, dict(features) if self.offsets.components else first, labels)
+
+    def _check_budget(self, first: int, width: int, device: torch.device) -> None:
+        """Refuse a budget in which the solves do not fit now: a pass over all samples may be long.
+
+        first, width: columns of the first tap, and of all.
+        """
+        budget = distributed.smallest(choose_budget(self._memory, device), device)
+        least = 0
+        for store in (self.weighting, self.offsets):
+            alone = isinstance(store, DatasetOffsets) and not store.components
+            columns = first if alone else width
+            if store is not None and store.needs_chunks(columns, budget, device):
+                least = max(least, store.least_need(columns, self._num_classes, device))
+        require_budget(budget, least, f"solving for {self.num_samples:,} samples")
+        self._checked = True
 
     def solve(self) -> dict[str, float]:
         """Solve from what was collected. Returns diagnostics of what enters the loss at the plan's full strength.
@@ -350,6 +361,22 @@ class WholeSet(nn.Module):
             return None, None
         weights = None if self.weighting is None else self.weighting(index)
         return weights, None if self.offsets is None else self.offsets(index)
+
+    def answer(self, plain: float, weighted: float, effective: float) -> tuple[dict[str, float], str]:
+        """After an epoch: whether the network uses the context, by its accuracies on held-out samples, see
+        `context_use`. Where it clearly predicts against it, the offsets are halved.
+
+        Returns context_use and, where they were halved, offsets_left, 0 to 1, with a note; nothing where it is not
+        clear.
+        """
+        use = recommended.context_use(plain, weighted, effective)
+        if not recommended.is_clear(use):
+            return {}, ""
+        found, note = {"context_use": use}, f"the network predicts {'with' if use > 0 else 'against'} the context"
+        if use < 0 and self.offsets is not None and self.offsets.act:
+            found["offsets_left"] = left = self.offsets.weaken(recommended.WEAKEN)
+            note += f", {left:.3g} of the offsets left"
+        return found, note
 
     def diagnose_step(self, device: torch.device) -> dict[str, Tensor]:
         """Scalars on the device that describe the weights of this epoch."""

@@ -81,18 +81,22 @@ def dependence_matrix(u: Tensor, w: Tensor | None = None, *, form: Form = "covar
     return sigma.square().view(m, q, m, q).sum((1, 3))
 
 
-def prepare_pairs(u: Tensor, form: Form, method: Method, evaluations: int) -> Statistic:
-    """The feature-pair statistic of u (n, m, q), ready for the given number of evaluations."""
+def prepare_pairs(
+    u: Tensor, form: Form, method: Method, evaluations: int, dtype: torch.dtype | None = None
+) -> Statistic:
+    """The feature-pair statistic of u (n, m, q), ready for the given number of evaluations, in `dtype` or that of u."""
     if choose_method(u, method, evaluations) == "direct":
-        return DirectPairs(u, form)
-    return GramPairs(u, form)
+        return DirectPairs(u.to(dtype or u.dtype), form)
+    return GramPairs(u, form, dtype)
 
 
-def prepare_same_pairs(u: Tensor, form: Form, method: Method, evaluations: int) -> Statistic:
+def prepare_same_pairs(
+    u: Tensor, form: Form, method: Method, evaluations: int, dtype: torch.dtype | None = None
+) -> Statistic:
     """The feature-pair statistic of u (n, m, q) that pairs functions of the same number only (published code)."""
     if len(u) <= ROWS_AT_ONCE and choose_method(u[..., :1], method, evaluations) == "direct":
-        return DirectSamePairs(u, form)
-    return SamePairs([prepare_pairs(part, form, method, evaluations) for part in u.split(1, 2)])
+        return DirectSamePairs(u.to(dtype or u.dtype), form)
+    return SamePairs([prepare_pairs(part, form, method, evaluations, dtype) for part in u.split(1, 2)])
 
 
 class SamePairs:

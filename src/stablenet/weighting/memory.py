@@ -241,3 +241,19 @@ def adopt_saved_shapes(module: nn.Module, names: Sequence[str], state_dict: Mapp
     for name in names:
         if prefix + name in state_dict:
             setattr(module, name, torch.empty_like(state_dict[prefix + name], device=getattr(module, name).device))
+
+
+def refuse_saved_shapes(
+    module: nn.Module, names: Sequence[str], state_dict: Mapping[str, Any], prefix: str, advice: str
+) -> None:
+    """Raise for a saved state whose buffers are of other shapes than the module's, or are not all there.
+
+    A state without the first of them is none of this module's kind, which torch reports.
+    """
+    if prefix + names[0] not in state_dict:
+        return
+    own = {prefix + name: buffer for name, buffer in module.named_buffers()}
+    for name in (prefix + name for name in names):
+        found, expected = (tuple(one[name].shape) if name in one else "missing" for one in (state_dict, own))
+        if found != expected:
+            raise UserError(f"the saved state does not fit: {name} is {found} there, but {expected} here; {advice}")

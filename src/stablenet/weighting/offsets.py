@@ -67,10 +67,13 @@ from stablenet.weighting.logistic import (
     stream_components,
     whole_regressors,
 )
+from stablenet.weighting.memory import refuse_saved_shapes
 from stablenet.weighting.recommended import WEAKEN
 from stablenet.weighting.samples import SampleStore
 
 LEFT = 0.1  # of the label's entropy: offsets that leave less to be learned fade. By argument; published runs have more
+KEPT = ("offsets", "truth", "predicted.context", "predicted.slopes")  # in one of several forms
+LIKE_SAVED = "give num_samples, num_classes, components and memory, which decides how offsets are kept, as it had them"
 STORED_SHARE = 0.25  # of the budget that the offsets of all samples may take, kept as they are
 
 
@@ -310,6 +313,9 @@ class DatasetOffsets(SampleStore):
     def needs_chunks(self, width: int, budget: int, device: torch.device) -> bool:
         return self.num_samples >= width and whole_need(self.num_samples, width, self.num_classes) > budget
 
+    def least_need(self, width: int, columns: int, device: torch.device) -> int:
+        return streamed_need(self.num_samples, width, columns, self.components, device)
+
     @torch.no_grad()
     def describe(self) -> Tensor:
         """(N, C) as they enter the loss; (N,), those of the samples' own classes, where N × C are not kept."""
@@ -348,6 +354,7 @@ class DatasetOffsets(SampleStore):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         # For states from before offsets could be weakened or borrow features.
         whole = {f"{prefix}left": torch.ones(()), f"{prefix}columns": torch.zeros((), dtype=torch.int64)}
+        refuse_saved_shapes(self, KEPT, state_dict, prefix, LIKE_SAVED)
         super()._load_from_state_dict({**whole, **state_dict}, prefix, *args)
 
     @torch.no_grad()

@@ -154,6 +154,16 @@ def measure_halfway(
     return torch.stack([add([part.value_and_gradient(point)[0] for part in statistics]) for point in points])
 
 
+def interpolate(values: Tensor, places: Sequence[float], at: Tensor) -> Tensor:
+    """Lagrange's polynomial through `values` (k,) at `places`, at a scalar; exact at the places themselves."""
+    total = torch.zeros_like(at)
+    for here, place in enumerate(places):
+        others = [other for number, other in enumerate(places) if number != here]
+        basis = torch.stack([(at - other) / (place - other) for other in others]).prod()
+        total = total + torch.where(basis == 0, 0.0, basis * values[here])
+    return total
+
+
 def begin_with(
     first: Sequence[Statistic], draw: Callable[[int], Sequence[Statistic]]
 ) -> Callable[[int], Sequence[Statistic]]:
@@ -235,17 +245,17 @@ def fourier_rows(z: Tensor, settings: WeightingSettings, functions: FourierFunct
 
 def prepare_statistics(u: Tensor, labels: Tensor | None, settings: WeightingSettings) -> list[Statistic]:
     """The parts of the dependence that the settings ask for.   u: (n, m, q)."""
-    u = u.to(settings.working_dtype(u.device))
+    dtype = settings.working_dtype(u.device)
     if settings.objective == "share":
-        u = unit_functions(u)
-        labels = None if labels is None else unit_labels(labels, u.dtype)
+        u = unit_functions(u.to(dtype))
+        labels = None if labels is None else unit_labels(labels, dtype)
     method: Method = "auto" if settings.method == "fused" else settings.method
     evaluations = 1 if settings.redraw == "step" else settings.steps + 1
     parts: list[Statistic] = []
     if settings.pairs != "labels":
         prepare = prepare_same_pairs if settings.pairing == "same" else prepare_pairs
-        parts.append(prepare(u, settings.form, method, evaluations))
+        parts.append(prepare(u, settings.form, method, evaluations, dtype))
     if settings.pairs != "features":
         assert labels is not None
-        parts.append(prepare_label_pairs(u, labels, settings.form, method))
+        parts.append(prepare_label_pairs(u.to(dtype), labels, settings.form, method))
     return parts

@@ -36,6 +36,19 @@ def own_range(num_samples: int, rank: int, processes: int) -> tuple[int, int]:
     return min(first, num_samples), min(last, num_samples)
 
 
+EVEN = 4  # chunks of every process, from which on whole chunks are about even shares
+
+
+def pass_range(num_samples: int, rank: int, processes: int) -> tuple[int, int]:
+    """The sample indices, first … last − 1, that a process passes through the network.
+
+    Those that it holds, so that features need not travel; of fewer chunks than `EVEN` for each, an even share.
+    """
+    if num_samples > EVEN * processes * CHUNK_ROWS:
+        return own_range(num_samples, rank, processes)
+    return num_samples * rank // processes, num_samples * (rank + 1) // processes
+
+
 class Shelf:
     """Features and labels of the samples of a process: all of them, or of several processes its own range.
 
@@ -268,6 +281,10 @@ class SampleStore(nn.Module):
 
     def needs_chunks(self, width: int, budget: int, device: torch.device) -> bool:
         """Whether a solve from `width` features of every sample exceeds the budget and can be divided."""
+        raise NotImplementedError
+
+    def least_need(self, width: int, columns: int, device: torch.device) -> int:
+        """The bytes that a solve chunk by chunk takes at least.   columns: classes."""
         raise NotImplementedError
 
     def _has_room(self) -> bool:

@@ -13,7 +13,7 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
@@ -23,6 +23,7 @@ from stablenet.long_work import count_steps
 from stablenet.weighting.dependence import Statistic
 from stablenet.weighting.settings import WeightingSettings
 from stablenet.weighting.statistic import add
+from stablenet.weighting.totals import GroupSimplex
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +46,11 @@ class Solution:
     gap: Tensor  # optimality gap of the kept iterate; NaN where none is defined
     halfway: Tensor | None = None  # (k,) D on the way from ones to the weights, where it was asked for
 
+    def copied(self) -> Solution:
+        """The same in tensors of its own."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: tensor.clone() for name, tensor in held.items() if tensor is not None})
+
 
 def solve_weights(
     draw: Callable[[int], Sequence[Statistic]], fixed: Tensor, size: int, settings: WeightingSettings
@@ -54,18 +60,31 @@ def solve_weights(
     draw: gives the statistics of inner step i over all n = len(fixed) + size rows.
     fixed: (n − size,) the memory's weights (each group summing to its size), or logits with `logits="joint"`.
     """
+    if fixed.device.type != "cpu":
+        return _descend(draw, fixed, size, settings)
+    with torch.inference_mode():  # of small operations in sequence, it spares a tenth of the time
+        solution = _descend(draw, fixed, size, settings)
+    return solution.copied()  # which a loss may be multiplied with
+
+
+def _descend(
+    draw: Callable[[int], Sequence[Statistic]], fixed: Tensor, size: int, settings: WeightingSettings
+) -> Solution:
     fixed = fixed.to(settings.working_dtype(fixed.device))
-    simplex = JointSimplex(fixed, size) if settings.logits == "joint" else BlockSimplex(fixed, size, settings)
+    joint = JointSimplex(fixed, size) if settings.logits == "joint" else None
+    simplex = joint or BlockSimplex(fixed, size, settings)
     objective, keeper = Objective(settings, size), Keeper(settings, fixed, size)
     descent = Descent(settings, objective.slope_scale, fixed.device)
     theta = fixed.new_zeros(size)
     for step in count_steps(settings.steps + 1, "solving for weights"):
         point = simplex.at(theta)
         value, grad_all, grad_batch = objective(draw(step), point)
-        better = keeper.offer(step, value, objective.dependence, point, grad_all[fixed.numel() :] + grad_batch)
+        own = grad_all[fixed.numel() :] + grad_batch
+        better = keeper.offer(step, value, objective.dependence, point, own)
         if step == settings.steps:
             break
-        theta = descent.next_theta(step, theta, simplex.pull_back(point, grad_all, grad_batch), better)
+        slope = softmax_pull_back(point.batch, own) if joint is None else joint.pull_back(point, grad_all, grad_batch)
+        theta = descent.next_theta(step, theta, slope, better)
     return keeper.solution()
 
 
@@ -101,8 +120,7 @@ class Descent:
         return self._slope_scale * self._settings.learning_rate * (RATE_DECAY if decayed else 1.0)
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """An iterate.   theta, batch: (B,).   joined: (n,), in the statistic.   blended: whether the guard acted."""
 
     theta: Tensor
@@ -127,10 +145,6 @@ class BlockSimplex:
         theta = batch.clamp_min(torch.finfo(batch.dtype).tiny).log() if theta is None else theta
         return Point(theta, batch, torch.cat([self._fixed, batch]) if len(self._fixed) else batch, blended)
 
-    def pull_back(self, point: Point, grad_all: Tensor, grad_batch: Tensor) -> Tensor:
-        """∂J/∂θ = w∘(g − mean(w∘g)): the softmax's chain rule."""
-        return softmax_pull_back(point.batch, grad_all[self._fixed.numel() :] + grad_batch)
-
 
 class JointSimplex:
     """One softmax over the memory's and the batch's logits in the statistic; the batch alone in the penalty."""
@@ -145,6 +159,7 @@ class JointSimplex:
         return Point(theta, batch, logits.numel() * torch.softmax(logits, 0), self._never)
 
     def pull_back(self, point: Point, grad_all: Tensor, grad_batch: Tensor) -> Tensor:
+        """∂J/∂θ (B,), through both."""
         own = softmax_pull_back(point.joined, grad_all)[self._fixed.numel() :]
         return own + softmax_pull_back(point.batch, grad_batch)
 
@@ -227,11 +242,10 @@ class Keeper:
             self._kept = Kept(value.new_zeros(()), value, dependence, gradient, self._ones, point.theta)
             return torch.isfinite(value)
         better = torch.isfinite(value) if self._last_wins else value < self._kept.value
+        if better.device.type == "cpu" and not better:  # there looking costs nothing
+            return better
         new = Kept(value.new_full((), step), value, dependence, gradient, point.batch, point.theta)
-        if better.device.type == "cpu":  # there looking costs nothing
-            self._kept = new if better else self._kept
-        else:
-            self._kept = Kept(*(torch.where(better, yes, no) for yes, no in zip(new, self._kept, strict=True)))
+        self._kept = Kept(*(select(better, yes, no) for yes, no in zip(new, self._kept, strict=True)))
         return better
 
     def converged(self) -> bool:
@@ -256,7 +270,7 @@ class Keeper:
 
 
 def softmax_pull_back(w: Tensor, g: Tensor) -> Tensor:
-    """The gradient in θ of a function with gradient g in w = n·softmax(θ).   w, g: (n,)."""
+    """The gradient in θ of a function with gradient g in w = n·softmax(θ), w∘(g − mean(w∘g)).   w, g: (n,)."""
     return w * (g - (w @ g) / w.numel())
 
 
@@ -332,35 +346,3 @@ def solve_to_tolerance(
         rate = rate * (GROW if better else SHRINK)
         w = totals.project(best - rate * slope)
     return keeper.solution()
-
-
-class GroupSimplex:
-    """{w ≥ 0, the weights of every group sum to its number of samples}.   groups: (n,) integers."""
-
-    def __init__(self, groups: Tensor) -> None:
-        found: tuple[Tensor, Tensor, Tensor] = groups.unique(return_inverse=True, return_counts=True)
-        _, self._group, self._count = found
-        n, self._widest = len(groups), int(self._count.max())
-        order = self._group.argsort(stable=True)
-        place = torch.arange(n, device=groups.device) - (self._count.cumsum(0) - self._count)[self._group[order]]
-        self._slot = torch.empty_like(self._group)  # of every sample in a table of groups × places
-        self._slot[order] = self._group[order] * self._widest + place
-
-    def project(self, w: Tensor) -> Tensor:
-        """The nearest point to w (n,): the entries of a group lowered by one amount and cut at zero."""
-        high = self._spread(w, float("-inf")).sort(1, descending=True).values
-        there = high.isfinite()
-        sums = torch.where(there, high, 0.0).cumsum(1) - self._count.to(w.dtype)[:, None]
-        excess = sums / torch.arange(1, self._widest + 1, device=w.device, dtype=w.dtype)
-        positive = (there & (high > excess)).sum(1, keepdim=True)  # entries that stay so
-        return (w - excess.gather(1, positive - 1).squeeze(1)[self._group]).clamp_min(0)
-
-    def gap(self, w: Tensor, g: Tensor) -> Tensor:
-        """⟨g, w⟩ − Σ_groups count·min g: how much a linear model could still fall; zero at a minimum."""
-        lowest = self._spread(g, float("inf")).amin(1)
-        return w @ g - self._count.to(g.dtype) @ lowest
-
-    def _spread(self, values: Tensor, empty: float) -> Tensor:
-        table = values.new_full((len(self._count) * self._widest,), empty)
-        table[self._slot] = values
-        return table.view(len(self._count), self._widest)
