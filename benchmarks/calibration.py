@@ -142,6 +142,19 @@ def say_precision(found: dict[str, Row]) -> str:
     )
 
 
+def say_beyond_chance(found: dict[str, Row]) -> str:
+    """Which gains and losses have an interval without zero, where it would act and where it would not."""
+    said = []
+    for acts, where in ((True, "would act"), (False, "would not")):
+        rows = {name: row for name, row in found.items() if (row["level"] != "unlikely") == acts}
+        ends = {name: row["gains"][RULES[0]]["interval"] for name, row in rows.items()}
+        gained = [name for name, (low, _) in ends.items() if low is not None and low > 0]
+        lost = [name for name, (_, high) in ends.items() if high is not None and high < 0]
+        names = "" if acts or not gained else f" ({'; '.join(gained)})"
+        said.append(f"where it {where}, acting gained on {len(gained)} of {len(rows)}{names} and lost on {len(lost)}")
+    return f"Beyond chance, with a 95 % interval without zero: {'; '.join(said)}."
+
+
 def write_page(found: dict[str, Row]) -> str:
     lines = [
         "# What `diagnose` says, and what acting gained",
@@ -159,6 +172,8 @@ def write_page(found: dict[str, Row]) -> str:
         *write_levels(found),
         "",
         say_precision(found),
+        "",
+        say_beyond_chance(found),
         "",
         "Thresholds of the rule were set on other seeds of MNIST-M and PACS, with some of these gains known, and on",
         "the pets to develop on, so this is a calibration of what is shipped and no test of it on new sets; the pets",
@@ -188,7 +203,7 @@ def main() -> None:
             found[name] = row
             print(name, row["level"], say_gain(row["gains"][RULES[0]]), flush=True)
             file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-            (arguments.out / "calibration.md").write_text(write_page(found))
+    (arguments.out / "calibration.md").write_text(write_page(found))
 
 
 if __name__ == "__main__":

@@ -324,3 +324,15 @@ def test_a_tally_counts_columns_and_seeds():
     counted = tally([win, tie, one, None])
     assert (counted.win, counted.tie, counted.loss, counted.unknown) == (1, 1, 0, 2)
     assert (counted.seeds_won, counted.seeds_tied, counted.seeds_lost) == (4, 1, 2)
+
+
+def test_differences_that_are_all_the_same_give_no_interval():
+    versus = compare_seeds({0: 80.0, 1: 81.0, 2: 82.0}, {0: 70.0, 1: 71.0, 2: 72.0})
+    assert (versus.interval, versus.verdict) == (None, None)
+    same = compare_seeds({0: 80.0, 1: 81.0}, {0: 80.0, 1: 81.0})
+    assert (same.interval, same.verdict) == (None, "tie")
+    assert compare_seeds({0: 80.0}, {0: 81.0}).interval is None
+    assert compare_seeds({0: 80.0, 1: 81.1}, {0: 70.0, 1: 71.0}).interval is not None
+    assert not same.is_enough(1000)
+    assert versus.is_enough(50)
+    assert not versus.is_enough(49)

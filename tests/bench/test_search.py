@@ -119,7 +119,8 @@ def test_a_presets_own_values_lie_in_its_space(preset):
     assert preset == "recommended" or low < PRESETS[preset].penalty < high
     if preset == "recommended":
         assert low < recommended.WHOLE_SET["penalty"] < recommended.PRETRAINED_PENALTY < high
-        assert {0.0, recommended.BESIDE_WEIGHTS, 1.0} <= set(space["method.parameters.offset"]["choices"])
+        offsets = {0.0, recommended.BESIDE_WEIGHTS, 1.0, recommended.PRETRAINED_OFFSET}
+        assert offsets <= set(space["method.parameters.offset"]["choices"])
     assert ("method.parameters.offset" in space) == (preset == "recommended")
     assert "train.weight_decay" in space
     for key in range(4):

@@ -94,3 +94,19 @@ def test_larger_sets_are_in_proportion_to_the_records():
     plan = scale_plan.Plan("some", 7200, 10, 4)
     assert scale_plan.tell_solve("cpu")(plan, {"cpu-images": {"fits": fits}}) == "18 s"
     assert scale_plan.tell_solve("cuda")(plan, {}) == "not recorded yet"
+
+
+def test_gains_and_losses_beyond_chance():
+    def cell(level, low, high):
+        return {"level": level, "gains": {rule: {"interval": [low, high]} for rule in rules.RULES}}
+
+    found = {
+        "a": cell("likely", 1, 3),
+        "b": cell("perhaps", -1, 2),
+        "c": cell("unlikely", 1, 2),
+        "d": cell("unlikely", -3, -1),
+        "e": cell("unlikely", None, None),
+    }
+    said = calibration.say_beyond_chance(found)
+    assert "would act, acting gained on 1 of 2 and lost on 0" in said
+    assert "would not, acting gained on 1 of 3 (c) and lost on 1" in said

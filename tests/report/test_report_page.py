@@ -63,7 +63,7 @@ def test_what_cannot_be_told_apart_is_no_gain():
     head, _ = headline(make(TIED))
     assert head.startswith("No clear difference: StableNet is +0.5 points from Plain (95 % interval −120")
     assert write_gain(find_gain(make({("erm", "a"): {0: 50.0}, ("ours", "a"): {0: 60.0}}))).endswith(
-        "with one seed: this shows nothing yet"
+        "with 1 seed: too little for a verdict"
     )
 
 
@@ -110,3 +110,11 @@ def test_nothing_to_compare_is_said(cells):
     head, rest = headline(make(cells))
     assert head == "Results of 3 runs"
     assert "nothing can be compared" in rest
+
+
+def test_a_gain_rests_on_enough_test_images():
+    gain = find_gain(make(WON))
+    assert write_gain(gain, 400).endswith("(95 % interval +7.5 to +12.5, 3 seeds, 400 test images)")
+    assert write_gain(gain, 12) == (
+        "StableNet +10.0 points from Plain with 3 seeds, 12 test images: too little for a verdict"
+    )

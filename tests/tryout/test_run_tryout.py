@@ -11,10 +11,13 @@ from PIL import Image
 
 from stablenet.bench.results import compare_seeds
 from stablenet.cli.verbs import app
+from stablenet.diagnose.diagnosis_page import Asked, suggest_steps
 from stablenet.errors import UserError
 from stablenet.tryout import Request, run_tryout
-from stablenet.tryout.plan_tryout import NetworkChoice, fit_epochs
-from stablenet.tryout.run_tryout import write_verdict
+from stablenet.tryout.plan_tryout import NetworkChoice, fit_epochs, plan_tryout
+from stablenet.tryout.run_tryout import Basis, tell_overrun, write_verdict
+
+CONFIG = {"data": {"image_size": 28}, "model": {"name": "paper-cnn"}, "train": {"batch_size": 16}}
 
 
 @pytest.fixture
@@ -42,6 +45,8 @@ def test_the_command_ends_with_a_page_and_goes_on_where_it_was(images, tmp_path)
     done = call(*command)
     assert done.returncode == 0, done.stderr
     assert "64 images in 2 classes, 2 contexts" in done.stderr
+    assert "longer than the 6 s of --minutes" in done.stderr
+    assert "2 seeds, 12 test images" in done.stdout
     page = tmp_path / "try-squares" / "index.html"
     assert "StableNet" in page.read_text()
     assert (tmp_path / "try-squares" / "diagnosis.html").is_file()
@@ -86,22 +91,75 @@ def result(plain, ours, worst=None):
         reference = plain if column == "all" else [0.0] * len(values)
         versus = compare_seeds(dict(enumerate(values)), dict(enumerate(reference)))
         runs = [SimpleNamespace(runs=[SimpleNamespace(path="runs/x")])]
-        return SimpleNamespace(mean=np.mean(values), deviation=np.std(values), versus=versus, values=runs, count=2)
+        return SimpleNamespace(
+            mean=np.mean(values), deviation=np.std(values), versus=versus, values=runs, count=len(values)
+        )
 
     columns = [SimpleNamespace(id="all"), *([SimpleNamespace(id="worst")] if worst else [])]
     return SimpleNamespace(cell=cell, columns=columns)
 
 
+PLENTY = Basis(images=400, group=20)
+
+
 def test_each_outcome_has_its_sentence_and_its_advice():
-    sentence, advice = write_verdict(result([70, 71, 72], [80, 81, 82.1]))
+    sentence, advice = write_verdict(result([70, 71, 72], [80, 81, 82.1]), PLENTY)
     assert "+10.0 points (95 % interval" in sentence
+    assert "; 3 seeds, 400 test images each)" in sentence
     assert advice.startswith("Use it: stablenet predict runs/x")
-    assert "Do not use StableNet" in write_verdict(result([80, 81, 82.1], [70, 71, 72]))[1]
-    assert "cannot tell a gain from chance" in write_verdict(result([70, 80, 90], [71, 78, 91]))[1]
-    assert "in the worst group" in write_verdict(result([70, 80, 90], [71, 78, 91], [10, 11, 12]))[0]
-    assert write_verdict(result([70, 80, 90], [71, 78, 91], [10, 11, 12]))[1].startswith("Use it")
-    assert "trained plainly, bit for bit" in write_verdict(result([70, 71], [70, 71]), declined="the border")[0]
-    assert "learned nothing in 1 of 2 runs" in write_verdict(result([50, 71], [70, 71]), failed=1)[0]
+    assert "Do not use StableNet" in write_verdict(result([80, 81, 82.1], [70, 71, 72]), PLENTY)[1]
+    assert "cannot tell a gain from chance" in write_verdict(result([70, 80, 90], [71, 78, 91]), PLENTY)[1]
+    in_group = result([70, 80, 90], [71, 78, 91], [10, 11, 12])
+    sentence, advice = write_verdict(in_group, PLENTY)
+    assert "in the worst group of class and context +11.0 points" in sentence
+    assert "; 20 images or more)" in sentence
+    assert advice.startswith("Use it")
+    assert "cannot tell" in write_verdict(in_group, Basis(images=400, group=4))[1]
+    sentence, _ = write_verdict(result([70, 71, 72], [70, 71, 72]), PLENTY, declined="the border")
+    assert "trained plainly, bit for bit" in sentence
+    assert "(3 seeds, 400 test images each)" in sentence
+    assert "learned nothing in 1 of 3 runs" in write_verdict(result([50, 71, 70], [70, 71, 72]), PLENTY, failed=1)[0]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "images", "enough"), [(3, 50, True), (3, 49, False), (2, 400, False), (3, 1, False), (5, 60, True)]
+)
+def test_a_verdict_takes_seeds_and_test_images(seeds, images, enough):
+    plain = [70.0 + 0.1 * seed for seed in range(seeds)]
+    ours = [80.0 + 0.11 * seed for seed in range(seeds)]
+    sentence, advice = write_verdict(result(plain, ours), Basis(images=images, group=images))
+    assert advice.startswith("Use it" if enough else "Too little for a verdict: it takes 3 seeds and 50 test images")
+    assert f"{seeds} seeds, {images} test image{'s' if images > 1 else ''} each" in sentence
+
+
+def test_equal_differences_have_no_interval_and_no_verdict():
+    sentence, advice = write_verdict(result([70, 71, 72], [80, 81, 82]), PLENTY)
+    assert "+10.0 points (no interval; 3 seeds" in sentence
+    assert "cannot tell a gain from chance" in advice
+
+
+def test_an_overrun_is_said_before_and_after(images, tmp_path):
+    request = Request(place=images, output=tmp_path / "out", minutes=0.1, seeds=2)
+    request.output.mkdir()
+    network = NetworkChoice(CONFIG, "a small network", 15, 40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stablenet.tryout.plan_tryout.choose_network", lambda *_: network)
+        patch.setattr("stablenet.tryout.plan_tryout.time_epoch", lambda *_: 10.0)
+        said = plan_tryout(request, request.open(), "cpu", at_once=1)
+    assert "15 epochs, 2 seeds, plain training and StableNet: about 10 min, longer than the 6 s of --minutes" in said
+    assert tell_overrun(60, 1) == ""
+    assert tell_overrun(600, 2) == "it took 10 min, longer than the 2 min of --minutes"
+
+
+def test_the_next_commands_read_the_same_images(tmp_path):
+    request = Request(
+        place=tmp_path / "list.csv", output=tmp_path / "out", part="fold", context="site", root=tmp_path / "pictures"
+    )
+    expected = ["--context=site", "--part=fold", f"--root={tmp_path / 'pictures'}"]
+    assert request.reading == expected
+    assert all(word in request.commands()[0] for word in expected)
+    asked = Asked(kind="own images", data="list.csv", options=tuple(request.reading))
+    assert all(word in suggest_steps(asked, "likely")[0].command for word in expected)
 
 
 def test_the_verb_names_its_options():

@@ -158,6 +158,9 @@ class BenchResult:
 
 
 Standing = Literal["win", "tie", "loss"]
+ALIKE = 1e-9  # points: differences of rounding
+# With two seeds the interval is 9 times the deviation to either side; of 50 images an accuracy is known to ±14 points.
+ENOUGH_SEEDS, ENOUGH_IMAGES = 3, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +168,8 @@ class Versus:
     """A method's accuracy minus the reference's, in points, for their common seeds.
 
     low, high: 95 % confidence interval of the mean difference by Student's t; None for one seed.
-    verdict: win or loss if the interval excludes zero, else a tie; None for one seed.
+    verdict: win or loss if the interval excludes zero, else a tie; None for one seed, and where all seeds differ by the
+    same, from which no interval can be estimated.
     """
 
     seeds: tuple[int, ...]
@@ -175,6 +179,17 @@ class Versus:
     low: float | None
     high: float | None
     verdict: Standing | None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Both ends; None where it cannot be estimated."""
+        if self.low is None or self.high is None or self.high - self.low < ALIKE:
+            return None
+        return self.low, self.high
+
+    def is_enough(self, images: int) -> bool:
+        """Whether these seeds, each with so many test images, can carry a verdict of gain or loss."""
+        return len(self.seeds) >= ENOUGH_SEEDS and images >= ENOUGH_IMAGES
 
     @property
     def seeds_won(self) -> int:
@@ -221,7 +236,9 @@ def compare_seeds(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ver
             verdict=None,
         )
     paired = compare_pairs([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
-    verdict: Standing = "tie" if not paired.is_clear else "win" if paired.low > 0 else "loss"
+    verdict: Standing | None = "tie" if not paired.is_clear else "win" if paired.low > 0 else "loss"
+    if verdict != "tie" and paired.high - paired.low < ALIKE:
+        verdict = None
     return Versus(
         seeds=seeds,
         differences=paired.differences.values,

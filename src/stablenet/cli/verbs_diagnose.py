@@ -113,7 +113,7 @@ def diagnose(
         else:
             subject = _open(data, target, environment, part, split or old_split, settings, manifest, root)
             found = _diagnose_images(subject, backbone, pretrained, root, limit, seed, report)
-    asked = _describe(data, question, part, csv)
+    asked = _describe(data, question, part, csv, root, _spell_division(split or old_split, settings, manifest))
     if csv is not None:
         write_exceptions(found, csv)
     write_page(found, output, "stablenet " + shlex.join(sys.argv[1:]), time.perf_counter() - start, asked)
@@ -144,9 +144,23 @@ def _ask(
     }
 
 
-def _describe(data: str, question: dict[str, Any], part: str, csv: Path | None) -> Asked:
+def _spell_division(split: str, settings: list[str] | None, manifest: Path | None) -> tuple[str, ...]:
+    """The options that say which part of the images is diagnosed."""
+    words = ["--split", split] if split else []
+    words += [word for text in settings or () for word in ("--set", text)]
+    return (*words, *(["--manifest", str(manifest)] if manifest is not None else []))
+
+
+def _describe(
+    data: str,
+    question: dict[str, Any],
+    part: str,
+    csv: Path | None,
+    root: Path | None,
+    division: tuple[str, ...] = (),
+) -> Asked:
     """What was diagnosed, with the options that say how it is read."""
-    from stablenet.diagnose.diagnosis_page import Asked
+    from stablenet.diagnose.diagnosis_page import Asked, Kind
     from stablenet.diagnose.subject import is_source
     from stablenet.engine.run import RunFolder
 
@@ -159,7 +173,9 @@ def _describe(data: str, question: dict[str, Any], part: str, csv: Path | None) 
     options = ["--target", question["target"]] if question["target"] != LABEL else []
     options += ["--context", question["environment"]] if question["environment"] else []
     options += ["--part", part] if part else []
-    return Asked(kind="source" if is_source(data) else "own images", data=data, options=tuple(options), csv=told)
+    options += ["--root", str(root)] if root is not None else []
+    kind: Kind = "source" if is_source(data) else "own images"
+    return Asked(kind=kind, data=data, options=tuple(options), division=division, csv=told)
 
 
 def _spell(question: dict[str, Any]) -> tuple[str, ...]:

@@ -326,6 +326,8 @@ def _print_tryout(finished: Tryout) -> None:
     console = Console()
     console.print(finished.sentence, style="bold", soft_wrap=True)
     console.print(finished.advice, soft_wrap=True)
+    if finished.overrun:
+        Console(stderr=True).print(f"note: {finished.overrun}", style="yellow", soft_wrap=True)
     console.print(f"page: {finished.page}", soft_wrap=True)
     console.print(f"diagnosis: {finished.diagnosis}", soft_wrap=True)
     console.print("the same by single commands:")

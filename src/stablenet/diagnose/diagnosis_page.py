@@ -160,6 +160,7 @@ class Asked:
     """What was diagnosed: its kind, and the data as they were named.
 
     options: of `stablenet diagnose`, which say how the data are read.   table: the same for `stablenet table fit`.
+    division: the options that say which part of the images was diagnosed.
     csv: where the ranked list was written, "" for nowhere.
     """
 
@@ -167,12 +168,13 @@ class Asked:
     data: str
     options: tuple[str, ...] = ()
     table: tuple[str, ...] = ()
+    division: tuple[str, ...] = ()
     csv: str = ""
 
 
 def suggest_steps(asked: Asked, level: str) -> list[Step]:
     """The command to run next comes first; the list of exceptions is offered if it has not been written yet."""
-    words = ["diagnose", asked.data, *asked.options, "--csv", "exceptions.csv"]
+    words = ["diagnose", asked.data, *asked.options, *asked.division, "--csv", "exceptions.csv"]
     listing = _make("List the samples that break the correlation, to relabel them or to collect more of them:", words)
     steps = [_suggest_training(asked)]
     if not asked.csv:

@@ -31,6 +31,15 @@ from stablenet.weighting import DatasetOffsets, DatasetWeighting, WholeSet, dist
 from stablenet.weighting.evidence import EvidenceSums, UnitRange, describe_images
 
 
+def check_classes(y: Tensor) -> None:
+    """Refuse targets of a regression, and several labels for a sample, before they are cut to whole numbers."""
+    if y.ndim != 1 or y.is_floating_point() or y.is_complex():
+        raise UserError(
+            f"every sample needs one class, a whole number, got a batch of {y.dtype} with the shape {tuple(y.shape)}: "
+            "weights and offsets for a regression, or for several labels of one image, are not implemented"
+        )
+
+
 class DatasetCriterion(nn.Module):
     """mean(w · CE(logits + offset, y)), weights and offsets by the samples' indices.
 
@@ -234,6 +243,7 @@ class DatasetCriterion(nn.Module):
         def collect(batch: tuple[Tensor, Tensor, Tensor], features: Mapping[str, Tensor]) -> None:
             nonlocal left
             index, x, y = batch
+            check_classes(y)
             if sums is not None:
                 once, left = min(left, len(index)), left - min(left, len(index))
                 known = None if contexts is None else contexts[index.cpu()].to(y.device)[:once]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from stablenet.bench import BenchResult, Row, TableColumn
 from stablenet.bench.results import RunRef, Standing, Versus, compare_seeds
@@ -33,10 +35,16 @@ class Gain:
 
     @property
     def interval(self) -> str:
-        """The 95 % interval in words; why there is none, of one seed."""
-        if self.versus.low is None or self.versus.high is None:
+        """The 95 % interval in words, or why there is none."""
+        if len(self.versus.seeds) == 1:
             return "one seed: no interval"
-        return f"95 % interval {write_points(self.versus.low)} to {write_points(self.versus.high)}"
+        return write_interval(self.versus) or "the same in every seed: no interval"
+
+
+def write_interval(versus: Versus) -> str:
+    """In words; nothing where it cannot be estimated."""
+    ends = versus.interval
+    return "" if ends is None else f"95 % interval {write_points(ends[0])} to {write_points(ends[1])}"
 
 
 def find_gains(results: Sequence[BenchResult]) -> list[Gain]:
@@ -110,27 +118,43 @@ def write_mean(values: Mapping[int, float]) -> str:
     return f"{fmean(values.values()):.1f}{spread}"
 
 
-def write_headline(gathered: Gathered, gains: Sequence[Gain]) -> tuple[str, str]:
-    """A headline on StableNet compared with plain training, and sentences that count losses and wins alike."""
+def count_images(gain: Gain, figures: Mapping[Path, Mapping[str, Any] | None]) -> int | None:
+    """Test images of a seed, the fewest of all runs of a comparison; None where a run does not record them."""
+    refs = [ref for by_seed in gain.runs.values() for found in by_seed.values() for ref in found]
+    counts = [(figures.get(ref.path) or {}).get("count") for ref in refs]
+    return min((count for count in counts if count is not None), default=None) if all(counts) else None
+
+
+def write_headline(gathered: Gathered, gains: Sequence[Gain], images: int | None = None) -> tuple[str, str]:
+    """A headline on StableNet compared with plain training, and sentences that count losses and wins alike.
+
+    images: test images of the first comparison, None if unknown.
+    """
     if not gains:
         number = len(gathered.runs)
         head = f"Results of {number} {'run' if number == 1 else 'runs'}"
         return head, "StableNet and ERM have no two seeds in common yet: nothing can be compared."
-    head = write_gain(gains[0]) if len(gains) == 1 else write_counts(gains)
+    head = write_gain(gains[0], images) if len(gains) == 1 else write_counts(gains)
     return head, count_all(gathered.results)
 
 
-def write_gain(gain: Gain) -> str:
+def write_gain(gain: Gain, images: int | None = None) -> str:
     """The one comparison there is."""
-    points, verdict, other = gain.versus.mean, gain.versus.verdict, gain.reference.title
-    amount, rest = f"{abs(points):.1f} points", f"({gain.interval}, {len(gain.versus.seeds)} seeds)"
-    if verdict == "win":
+    versus, other = gain.versus, gain.reference.title
+    seeds = write_count(len(versus.seeds), "seed") + (f", {write_count(images, 'test image')}" if images else "")
+    amount, rest = f"{abs(versus.mean):.1f} points", f"({gain.interval}, {seeds})"
+    if versus.verdict is None or (images is not None and versus.verdict != "tie" and not versus.is_enough(images)):
+        return f"StableNet {write_points(versus.mean)} points from {other} with {seeds}: too little for a verdict"
+    if versus.verdict == "win":
         return f"StableNet gains {amount} over {other} {rest}"
-    if verdict == "loss":
+    if versus.verdict == "loss":
         return f"StableNet loses {amount} against {other} {rest}"
-    if verdict is None:
-        return f"StableNet {write_points(points)} points from {other}, with one seed: this shows nothing yet"
-    return f"No clear difference: StableNet is {write_points(points)} points from {other} {rest}"
+    return f"No clear difference: StableNet is {write_points(versus.mean)} points from {other} {rest}"
+
+
+def write_count(number: int, what: str) -> str:
+    """ "1 seed", "3 seeds"."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def write_counts(gains: Sequence[Gain]) -> str:

@@ -25,7 +25,7 @@ from stablenet.pages import draw_curves, render, write_points, write_text
 from stablenet.pages.write import Filters
 from stablenet.report import charts
 from stablenet.report.charts import PARTS, CurveReader
-from stablenet.report.comparisons import find_gains, name_standing, write_headline, write_mean
+from stablenet.report.comparisons import count_images, find_gains, name_standing, write_headline, write_mean
 from stablenet.report.detail import CellDecisions, list_decisions, look_closer
 from stablenet.report.gather import (
     FORMATS,
@@ -185,14 +185,16 @@ def render_page(gathered: Gathered, inside: Sequence[Inside], settings: ReportSe
     reader = CurveReader()
     tables = [_show_table(number, result, reader) for number, result in enumerate(gathered.results)]
     gains = find_gains(gathered.results)
-    headline, worth = write_headline(gathered, gains)
     figures = {run.path: run.figures for run in gathered.runs}
+    images = count_images(gains[0], figures) if gains else None
+    headline, worth = write_headline(gathered, gains, images)
     values = {
         "version": __version__,
         "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "headline": headline,
         "worth": worth,
         "gains": gains,
+        "images": images,
         "details_of": [look_closer(gain, figures, settings.rule) for gain in gains],
         "tables": tables,
         "gathered": gathered,

@@ -188,13 +188,17 @@ class Request:
     def open(self) -> ImageList:
         return open_own(self.place, label=self.label, context=self.context, part=self.part, root=self.root)
 
+    @property
+    def reading(self) -> list[str]:
+        """The options that say how the images are read, of `try` and of `diagnose`."""
+        options = [f"--{name}={value}" for name in ("label", "context", "part") if (value := getattr(self, name))]
+        return options + ([f"--root={self.root}"] if self.root is not None else [])
+
     def commands(self) -> list[str]:
         """The same by single commands."""
-        options = [f"--{name}={value}" for name in ("label", "context", "part") if (value := getattr(self, name))]
-        options += [f"--root={self.root}"] if self.root is not None else []
         shared = ["--runs", str(self.runs), "--root", str(self.data_root), "--device", self.device]
         words = (
-            ["diagnose", str(self.place), *options, "-o", str(self.output / "diagnosis.html")],
+            ["diagnose", str(self.place), *self.reading, "-o", str(self.output / "diagnosis.html")],
             ["bench", "run", str(self.table), "--seeds", str(self.seeds), *shared],
             ["report", str(self.table), *shared, "-o", str(self.output)],
         )
@@ -221,8 +225,12 @@ def plan_tryout(request: Request, images: ImageList, device: str, at_once: int) 
     seconds = time_epoch(network, samples, len(images.classes), device)
     epochs = fit_epochs(request, network, seconds, at_once)
     _write_files(request, images, network, epochs, samples)
-    expected = format_time(2 * request.seeds * epochs * seconds / min(at_once, 2 * request.seeds))
-    said = f"{network.why}; {epochs} epochs, {request.seeds} seeds, plain training and StableNet: about {expected}"
+    expected = 2 * request.seeds * epochs * seconds / min(at_once, 2 * request.seeds)
+    said = f"{network.why}; {epochs} epochs, {request.seeds} seeds, plain training and StableNet: "
+    said += f"about {format_time(expected)}"
+    if expected > 60 * request.minutes:
+        asked_for = format_time(60 * request.minutes)
+        said += f", longer than the {asked_for} of --minutes, as with fewer than {epochs} epochs it learns nothing"
     write_json(file, {"request": asked, "plan": said})
     return said
 

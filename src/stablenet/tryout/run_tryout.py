@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from stablenet.bench import BenchResult, collect, find_table
+from stablenet.bench.collect import find_evaluation
 from stablenet.bench.executors import Event, LocalExecutor, Place, find_places
 from stablenet.bench.plan import TablePart, make_orders, make_plan
-from stablenet.bench.results import ResultCell
+from stablenet.bench.results import ENOUGH_IMAGES, ENOUGH_SEEDS, ResultCell
 from stablenet.diagnose.diagnoses import ImageChoices, diagnose_images
 from stablenet.diagnose.diagnosis_page import Asked, write_page
 from stablenet.diagnose.subject import open_place
@@ -17,19 +19,25 @@ from stablenet.engine.ranking import find_best
 from stablenet.engine.run import load_run
 from stablenet.engine.session import choose_device
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import find_failures
+from stablenet.evaluation.evaluate import DEFAULT_RULE, find_failures
+from stablenet.long_work import format_time
+from stablenet.metrics import SMALLEST_GROUP
 from stablenet.pages import write_points
 from stablenet.report import ReportSettings, build_report
+from stablenet.report.comparisons import write_count, write_interval
 from stablenet.tryout.plan_tryout import Request, plan_tryout
 
 Report = Callable[[str, int, int], None]  # what is done, how many, of how many
 Say = Callable[[str], None]
 ERM, STABLENET = "erm", "stablenet"
+OVERRUN = 1.2  # of the minutes asked for, from which it is said
 
 
 @dataclass(frozen=True)
 class Tryout:
-    """sentence: what was gained.   advice: what to do next.   page: the results.   commands: that do the same."""
+    """sentence: what was gained.   advice: what to do next.   page: the results.   commands: that do the same.
+    overrun: that it took longer than asked for; "" where it did not.
+    """
 
     sentence: str
     advice: str
@@ -37,10 +45,20 @@ class Tryout:
     diagnosis: Path
     result: BenchResult
     commands: tuple[str, ...]
+    overrun: str = ""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a verdict rests on: test images of a seed, and those of its worst group; the fewest of all runs."""
+
+    images: int
+    group: int
 
 
 def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
     """Run everything; what an earlier start of this request has finished is reused.   say: called with each finding."""
+    start = time.monotonic()
     images = request.open()
     say(f"{images.known_as}: {images.describe()}")
     _refuse_place(request, images.contains(request.output.resolve()))
@@ -58,8 +76,16 @@ def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
         panels=0,
     )
     page = build_report(settings).page
-    sentence, advice = write_verdict(result, declined=all_declined(result), failed=count_failed(result))
-    return Tryout(sentence, advice, page, diagnosis, result, tuple(request.commands()))
+    basis = count_basis(result)
+    sentence, advice = write_verdict(result, basis, declined=all_declined(result), failed=count_failed(result))
+    overrun = tell_overrun(time.monotonic() - start, request.minutes)
+    return Tryout(sentence, advice, page, diagnosis, result, tuple(request.commands()), overrun)
+
+
+def tell_overrun(seconds: float, minutes: float) -> str:
+    if seconds < OVERRUN * 60 * minutes:
+        return ""
+    return f"it took {format_time(seconds)}, longer than the {format_time(60 * minutes)} of --minutes"
 
 
 def _refuse_place(request: Request, inside: bool) -> None:
@@ -71,7 +97,7 @@ def _diagnose(request: Request, say: Say, report: Report) -> Path:
     subject = open_place(request.place, request.label, request.context or None, request.part, request.root)
     found = diagnose_images(subject, ImageChoices(), report)
     page = request.output / "diagnosis.html"
-    asked = Asked(kind="own images", data=str(request.place))
+    asked = Asked(kind="own images", data=str(request.place), options=tuple(request.reading))
     write_page(found, page, request.commands()[0], 0.0, asked)
     say(found.verdict.headline)
     return page
@@ -117,12 +143,24 @@ def count_failed(result: BenchResult) -> int:
     return sum(any(failure.kind in ("one class", "guessing") for failure in failures) for failures in found)
 
 
-def write_verdict(result: BenchResult, declined: str = "", failed: int = 0) -> tuple[str, str]:
+def count_basis(result: BenchResult) -> Basis:
+    """Of all runs of the table, by their evaluations."""
+    refs = [ref for row in (ERM, STABLENET) for value in result.cell(row, "all").values for ref in value.runs]
+    found = [evaluation["figures"] for ref in refs if (evaluation := find_evaluation(ref.path, DEFAULT_RULE))]
+    groups = [(figures.get("groups") or {}).get("worst") or {} for figures in found]
+    return Basis(
+        images=min((int(figures["count"]) for figures in found), default=0),
+        group=min((int(group.get("count", 0)) for group in groups), default=0),
+    )
+
+
+def write_verdict(result: BenchResult, basis: Basis, declined: str = "", failed: int = 0) -> tuple[str, str]:
     """One sentence on what was gained, and one on what to do next.
 
     declined: why StableNet trained plainly.   failed: runs of plain training that learned nothing.
     """
     plain, ours = result.cell(ERM, "all"), result.cell(STABLENET, "all")
+    rests_on = f"{write_count(ours.count, 'seed')}, {write_count(basis.images, 'test image')} each"
     if failed:
         return (
             f"Plain training learned nothing in {failed} of {plain.count} runs: the comparison shows nothing.",
@@ -130,14 +168,16 @@ def write_verdict(result: BenchResult, declined: str = "", failed: int = 0) -> t
         )
     if declined:
         return (
-            f"StableNet found nothing to gain and trained plainly, bit for bit: {_show(plain)} on the test images.",
+            "StableNet found nothing to gain and trained plainly, bit for bit: "
+            f"{_show(plain)} on the test images ({rests_on}).",
             f"Keep plain training. The reason: {declined}.",
         )
     worst = result.cell(STABLENET, "worst") if any(column.id == "worst" for column in result.columns) else None
-    sentence = f"StableNet: {_show(ours)} on the test images, plain training {_show(plain)}: {_compare(ours)}"
+    sentence = f"StableNet: {_show(ours)} on the test images, plain training {_show(plain)}: {_compare(ours, rests_on)}"
     if worst is not None and worst.versus is not None:
-        sentence += f"; in the worst group of class and context {_compare(worst)}"
-    return f"{sentence}.", _advise(ours, worst)
+        size = f"{write_count(basis.group, 'image')} or more"
+        sentence += f"; in the worst group of class and context {_compare(worst, size)}"
+    return f"{sentence}.", _advise(ours, worst, basis)
 
 
 def _show(cell: ResultCell) -> str:
@@ -145,20 +185,24 @@ def _show(cell: ResultCell) -> str:
     return "not measured" if cell.mean is None else f"{cell.mean:.1f}{spread} %"
 
 
-def _compare(cell: ResultCell) -> str:
+def _compare(cell: ResultCell, rests_on: str) -> str:
     versus = cell.versus
-    if versus is None or versus.low is None or versus.high is None:
+    if versus is None:
         return "no two seeds to compare"
-    return (
-        f"{write_points(versus.mean)} points (95 % interval {write_points(versus.low)} to {write_points(versus.high)}, "
-        f"{len(versus.seeds)} seeds)"
-    )
+    interval = write_interval(versus) or "no interval"
+    return f"{write_points(versus.mean)} points ({interval}; {rests_on})"
 
 
-def _advise(ours: ResultCell, worst: ResultCell | None) -> str:
-    """By the worst group where there is one, unless the whole loses."""
-    verdicts = [cell.versus.verdict for cell in (ours, worst) if cell is not None and cell.versus is not None]
+def _advise(ours: ResultCell, worst: ResultCell | None, basis: Basis) -> str:
+    """By the worst group where there is one, unless the whole loses; only where there is enough to go by."""
     best = ours.values[0].runs[0].path if ours.values and ours.values[0].runs else None
+    if ours.count < ENOUGH_SEEDS or basis.images < ENOUGH_IMAGES:
+        return (
+            f"Too little for a verdict: it takes {ENOUGH_SEEDS} seeds and {ENOUGH_IMAGES} test images or more. "
+            "Give more --seeds, or more images to test on (a given split, --unseen)."
+        )
+    cells = [ours, *([worst] if worst is not None and basis.group >= SMALLEST_GROUP else [])]
+    verdicts = [cell.versus.verdict for cell in cells if cell.versus is not None]
     if "loss" in verdicts:
         return "Do not use StableNet on these images: it loses."
     if "win" in verdicts:

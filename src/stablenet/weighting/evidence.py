@@ -7,10 +7,11 @@ Two signs, both cheap and without a network:
   the middle, it is the surroundings that predict the label; where the middle predicts far more, it is the object.
 - NAMED CONTEXTS (domains, sites, seasons), where there are several: how much of the label they predict.
 
-In order: the hand-made features of border and middle, then what they predict. Only sums over samples are kept, so that
-data sets of any size need the same memory, and several processes add theirs. They are kept for ten parts of the
-samples, so that each part can be left out in turn, which gives the standard error of the quotient of border and middle
-(a jackknife).
+In order: the hand-made features of border and middle, then what they predict. Only sums over samples are kept, and one
+number of every image, so that data sets of any size fit into memory, and several processes add theirs. The sums are
+kept for ten parts of the samples, so that each part can be left out in turn, which gives the standard error of the
+quotient of border and middle (a jackknife). Images that occur again and again, as where rare classes are repeated, are
+no new evidence: what chance gives and the standard error are those of as many samples as there are different images.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ def draw_maps(images: Tensor) -> Tensor:
 
 def _draw_contrasts(grey: Tensor, distance: int) -> list[Tensor]:
     """|difference| across, down and along both diagonals, (b, 1, s, s) each; zero where the image ends."""
-    across = pad(grey[..., distance:] - grey[..., :-distance], (0, distance))
-    down = pad(grey[..., distance:, :] - grey[..., :-distance, :], (0, 0, 0, distance))
+    height, width = grey.shape[2:]
+    across = pad(grey[..., distance:] - grey[..., :-distance], (0, min(distance, width)))
+    down = pad(grey[..., distance:, :] - grey[..., :-distance, :], (0, 0, 0, min(distance, height)))
     half = 0.5**0.5
     return [across.abs(), down.abs(), half * (across + down).abs(), half * (across - down).abs()]
 
@@ -142,6 +144,8 @@ LITTLE = 1e-3  # shares below it count as this much in the quotient
 MOST_AXES = 64  # principal axes that may predict the label; more would only add noise
 ROWS_PER_AXIS = 10
 LEFT_OUT = 1e-4  # share of the variance that the axes may miss
+DEVIATIONS = 3  # of what random labels give, above which a share is no chance
+STEPS = 1000  # of every feature between images that count as different
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,7 @@ class Evidence:
     """border, middle: share of the label's variance that colours and textures predict there, less what chance gives, 0
     to 1; None if the inputs are not images.
     quotient: border over middle.   least: two standard errors below it.
+    chance: three standard deviations of what random labels give at the border.
     contexts: share of the label's entropy that the named contexts predict, each sample from the others, less chance;
         None where fewer than two are named.
     """
@@ -158,6 +163,7 @@ class Evidence:
     quotient: float | None = None
     least: float | None = None
     contexts: float | None = None
+    chance: float | None = None
 
 
 class EvidenceSums:
@@ -176,6 +182,7 @@ class EvidenceSums:
         self._classes, self._contexts, self._shared = num_classes, num_contexts, shared
         self._moments: Tensor | None = None  # (2, parts, 1 + m, 1 + m + C) of border and middle
         self._table: Tensor | None = None
+        self._prints: list[Tensor] = []
 
     @torch.no_grad()
     def add(
@@ -198,6 +205,7 @@ class EvidenceSums:
             assert index is not None
             found = self._multiply(labels.long(), index.to(labels.device) % PARTS, described)
             self._moments = found if self._moments is None else self._moments + found
+            self._prints.append(fingerprint(described.whole))
         if contexts is not None and self._contexts > 1:
             cell = contexts.long() * self._classes + labels.long()
             count = torch.bincount(cell, minlength=self._contexts * self._classes).double()
@@ -224,14 +232,26 @@ class EvidenceSums:
         if self._moments is None:
             return Evidence(contexts=contexts)
         border, middle = self._join(self._moments).cpu()
-        quotient, least = compare_shares(border, middle)
+        if not bool(border.isfinite().all() & middle.isfinite().all()):
+            raise UserError("the images hold NaN or infinite values: mend or leave out those that do")
+        distinct = self._measure_distinct()
+        quotient, least = compare_shares(border, middle, distinct)
+        share, deviation = explain(border.sum(0), distinct)
         return Evidence(
-            border=round(explained_share(border.sum(0)), 6),
-            middle=round(explained_share(middle.sum(0)), 6),
+            border=round(share, 6),
+            middle=round(explain(middle.sum(0), distinct).share, 6),
             quotient=round(quotient, 6),
             least=round(least, 6),
             contexts=contexts,
+            chance=round(DEVIATIONS * deviation, 6),
         )
+
+    def _measure_distinct(self) -> float:
+        """Different images over samples, 0 to 1."""
+        prints = torch.cat(self._prints)
+        if self._shared and distributed.processes() > 1:
+            prints = distributed.gather_rows(prints, distributed.gather_sizes(len(prints), prints.device))
+        return len(prints.unique()) / max(len(prints), 1)
 
     def _join(self, sums: Tensor) -> Tensor:
         joined = sums.clone()
@@ -240,34 +260,53 @@ class EvidenceSums:
         return joined
 
 
-def compare_shares(border: Tensor, middle: Tensor) -> tuple[float, float]:
+def fingerprint(whole: Tensor) -> Tensor:
+    """A number of every image, (b,), the same for the same pixels.   whole: features (b, 36)."""
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randint(2**47, (WIDTH,), generator=generator)  # a sum of steps times these stays below 2^63
+    return ((STEPS * whole.double()).round().long() * factors.to(whole.device)).sum(1)
+
+
+def compare_shares(border: Tensor, middle: Tensor, distinct: float = 1.0) -> tuple[float, float]:
     """The quotient of the shares that two kinds of features explain, and its lower bound.
 
-    border, middle: (parts, 1 + m, 1 + m + C), as `explained_share` takes their sums. The error is that of the
-    quotient's logarithm by the jackknife: (k − 1)/k·Σ (l_j − l̄)², l_j without part j of k.
+    border, middle: (parts, 1 + m, 1 + m + C), as `explain` takes their sums. The error is that of the quotient's
+    logarithm by the jackknife: (k − 1)/k·Σ (l_j − l̄)², l_j without part j of k. Repeated images are in several parts,
+    so that it is divided by √`distinct`.
     """
     logarithms = []
     for without in (None, *range(PARTS)):
         kept = torch.ones(PARTS, dtype=torch.bool)
         if without is not None:
             kept[without] = False
-        shares = [max(explained_share(sums[kept].sum(0)), LITTLE) for sums in (border, middle)]
+        shares = [max(explain(sums[kept].sum(0), distinct).share, LITTLE) for sums in (border, middle)]
         logarithms.append(math.log(shares[0] / shares[1]))
     whole, parts = logarithms[0], torch.tensor(logarithms[1:], dtype=torch.float64)
-    error = math.sqrt((PARTS - 1) * float(parts.var(correction=0)))
+    error = math.sqrt((PARTS - 1) * float(parts.var(correction=0)) / max(distinct, LITTLE))
     return math.exp(whole), math.exp(whole - ERRORS * error)
 
 
-def explained_share(moments: Tensor) -> float:
+class Explained(NamedTuple):
+    """share: of the labels' variance, less chance.   deviation: its standard deviation where labels are random."""
+
+    share: float
+    deviation: float
+
+
+NOTHING = Explained(0.0, 0.0)
+
+
+def explain(moments: Tensor, distinct: float = 1.0) -> Explained:
     """Share of the variance of one-hot labels that a linear function of features explains, less chance.
 
     moments: (1 + m, 1 + m + C), the sum over samples of the product of (1, features) and (1, features, one-hot label).
+    distinct: share of the samples that are different images; others do not count as samples.
     The features enter as their leading principal axes, at most one for ten samples. Random labels are explained by
-    k/(n − 1) on average with k axes.
+    k/(n − 1) on average with k axes, with the variance 2k/(n − 1)²·tr(V²)/tr(V)², V the covariance of one-hot labels.
     """
     n, width = moments[0, 0], len(moments) - 1
     if n < 1:
-        return 0.0
+        return NOTHING
     mean = moments[0] / n
     covariance = moments[1:, 1:] / n - torch.outer(mean[1 : 1 + width], mean[1:])
     deviation = covariance.diagonal().clamp_min(0).sqrt()
@@ -277,14 +316,19 @@ def explained_share(moments: Tensor) -> float:
     share = mean[1 + width :]
     total = float((share - share.square()).sum())
     if total <= 0 or float(variances.sum()) <= 0:
-        return 0.0
+        return NOTHING
+    samples = float(n) * distinct
     missed = 1 - variances.cumsum(0) / variances.sum()
     kept = int((missed > LEFT_OUT).sum()) + 1
-    count = max(1, min(MOST_AXES, int(n) // ROWS_PER_AXIS, kept))
+    count = max(1, min(MOST_AXES, int(samples) // ROWS_PER_AXIS, kept))
     shared = axes[:, :count].T @ (slope[:, None] * covariance[:, width:])
     raw = float((shared.square() / variances[:count, None].clamp_min(1e-12)).sum()) / total
-    chance = count / max(float(n) - 1, 1.0)
-    return max(0.0, (raw - chance) / (1 - chance)) if chance < 1 else 0.0
+    chance = count / max(samples - 1, 1.0)
+    if chance >= 1:
+        return NOTHING
+    spread = float((share.square() - 2 * share**3).sum() + share.square().sum().square()) / total**2
+    random = math.sqrt(2 * count * spread) / (samples - 1) / (1 - chance)
+    return Explained(max(0.0, (raw - chance) / (1 - chance)), random)
 
 
 def explained_by_table(table: Tensor) -> float:

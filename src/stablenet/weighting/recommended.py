@@ -113,6 +113,7 @@ class Decision:
             "middle_predicts": found.middle,
             "border_over_middle": found.quotient,
             "border_over_middle_at_least": found.least,
+            "border_by_chance": found.chance,
             "contexts_predict": found.contexts,
         }
         kept = {name: value for name, value in measured.items() if value is not None}
@@ -153,6 +154,8 @@ def judge_surroundings(evidence: Evidence) -> tuple[bool, str]:
     assert evidence.least is not None
     if evidence.border < LEAST_BORDER:
         return False, "the surroundings predict too little to act on"
+    if evidence.chance is not None and evidence.border < evidence.chance:
+        return False, "that the surroundings predict it is not beyond chance"
     if evidence.least >= SURROUNDINGS:
         return True, "it is the surroundings that predict it"
     if evidence.quotient >= SURROUNDINGS:
