@@ -29,14 +29,14 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from benchmarks.scale_measures import STARTS, Fit
+from benchmarks.scale_measures import FEATURES, GIB, STARTS, Fit
 from benchmarks.scale_plan import describe_plans
 
 COMMAND = "python -m benchmarks.scale"
@@ -45,9 +45,9 @@ OUT = Path("results/scale")
 
 @dataclass(frozen=True)
 class Part:
-    """sizes: measured, rising.   seconds, gib: bars of the last size.   linear: whether time and peak are compared.
+    """sizes: measured, rising.   seconds, gib: bars of the last size.   linear: the time whose growth is judged.
 
-    unit: of the sizes.   title: of its lines.
+    unit: of the sizes.   title: of its lines.   stored: bytes of every sample that a solve does not add.
     """
 
     title: str
@@ -55,27 +55,28 @@ class Part:
     sizes: tuple[int, ...]
     seconds: float | None = None
     gib: float | None = None
-    linear: bool = True
+    linear: Literal["seconds", "cpu_seconds", ""] = ""
+    stored: int = 0
 
 
 CPU = {
-    "images": Part("weights and offsets", "samples", (50_000, 100_000, 200_000), 360, 3),
-    "classes": Part("weights and offsets of 20,000 samples", "classes", (10, 100, 1000), linear=False),
-    "tables": Part("a table of 50 columns", "rows", (250_000, 500_000, 1_000_000), 180, 2),
-    "processes": Part("two processes that share", "samples", (131_072,), linear=False),
-    "simulate": Part("a share of 524,288 samples each", "processes", (1, 2, 4), linear=False),
-    "manifests": Part("reading a split", "images", (125_000, 250_000, 500_000, 1_000_000)),
-    "help": Part("`stablenet --help`", "starts", (STARTS,), linear=False),
-    "demo": Part("`stablenet demo`", "run", (1,), 180, linear=False),
+    "images": Part("weights and offsets", "samples", (50_000, 100_000, 200_000), 360, 3, "cpu_seconds", 2 * FEATURES),
+    "classes": Part("weights and offsets of 20,000 samples", "classes", (10, 100, 1000)),
+    "tables": Part("a table of 50 columns", "rows", (250_000, 500_000, 1_000_000), 180, 2, "cpu_seconds"),
+    "processes": Part("two processes that share", "samples", (131_072,)),
+    "simulate": Part("a share of 524,288 samples each", "processes", (1, 2, 4)),
+    "manifests": Part("reading a split", "images", (125_000, 250_000, 500_000, 1_000_000), linear="cpu_seconds"),
+    "help": Part("`stablenet --help`", "starts", (STARTS,)),
+    "demo": Part("`stablenet demo`", "run", (1,), 180),
 }
 CUDA = {
-    "images": Part("weights and offsets", "samples", (320_000, 640_000, 1_281_167), 120, 8),
-    "classes": Part("weights and offsets of 320,000 samples", "classes", (10, 100, 1000), linear=False),
+    "images": Part("weights and offsets", "samples", (320_000, 640_000, 1_281_167), 120, 8, "seconds"),
+    "classes": Part("weights and offsets of 320,000 samples", "classes", (10, 100, 1000)),
 }
 PARTS = {"cpu": CPU, "cuda": CUDA}
 # Time is compared by the evaluation of the objective, whose number differs from set to set, and with some room.
 ROOM = 1.1
-FLAT = 0.25  # GiB beyond what is kept for every sample: what a solve may grow by and still be flat
+FLAT = 0.25  # GiB: what the peak beside the stored features may grow by and still be flat
 HALF = 0.55
 HELP = 0.5  # seconds beyond the bare interpreter
 
@@ -101,7 +102,7 @@ def main() -> None:
         if part not in PARTS[options.device]:
             parser.error(f"{part} is not measured on {options.device}")
         save(options.out, part, options, measure(part, options))
-    write_page(options.out)
+    (options.out / "README.md").write_text(write_page(read_records(options.out)), encoding="utf-8")
 
 
 def measure(part: str, options: argparse.Namespace) -> list[Fit]:
@@ -128,21 +129,21 @@ def save(folder: Path, part: str, options: argparse.Namespace, fits: Sequence[Fi
 
 def read_records(folder: Path) -> dict[str, dict[str, Any]]:
     """The records that are there, by the names of their files."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*-*.json"))}
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*-*.json"))}
 
 
-def write_page(folder: Path) -> None:
+def write_page(records: Mapping[str, Mapping[str, Any]]) -> str:
     """README.md from all records that are there."""
     lines = ["# Whole sets of growing size", "", *INTRODUCTION]
-    for name, record in read_records(folder).items():
+    for name, record in records.items():
         device, _, part = name.partition("-")
         fits = [Fit(**fit) for fit in record["fits"]]
         lines += [f"## {TITLES[device]}: {part}", "", f"`{record['command']}` ({record['environment']})", ""]
         lines += ["| what | measured | bar | |", "|---|---|---|---|"]
         judge = JUDGES.get(part, judge_growth)
         lines += ["| " + " | ".join(line) + " |" for line in judge(PARTS[device][part], fits)] + [""]
-    lines += describe_plans(read_records(folder))
-    (folder / "README.md").write_text("\n".join(lines).rstrip() + "\n")
+    lines += describe_plans(records)
+    return "\n".join(lines).rstrip() + "\n"
 
 
 TITLES = {"cpu": "Processor", "cuda": "GPU"}
@@ -168,18 +169,27 @@ def judge_growth(part: Part, fits: Sequence[Fit]) -> list[Line]:
         if phases:
             told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items())
             lines.append((f"{name}: of these", f"{told}; {fit.found['evaluations']} evaluations", "", ""))
-    if part.linear and len(fits) > 1:
+    if part.linear and fits[-1].size == part.sizes[-1]:
         lines += judge_linear(part, fits)
     return lines
 
 
 def judge_linear(part: Part, fits: Sequence[Fit]) -> list[Line]:
+    """How time grows, and of solves what is needed beside the stored features."""
     first, last = fits[0], fits[-1]
-    times = [fit.seconds / fit.found.get("evaluations", 1) for fit in (first, last)]
+    assert part.linear
+    times = [getattr(fit, part.linear) / fit.found.get("evaluations", 1) for fit in (first, last)]
     size, growth = last.size / first.size, times[1] / times[0]
+    time = "processor time" if part.linear == "cpu_seconds" else "time"
     by = " of an evaluation" if "evaluations" in first.found else ""
     many = f"{part.unit} × {size:.3g}"
-    return [(f"{part.title}: growth of the time{by}, {many}", f"{growth:.2f} ×", *verdict(growth, ROOM * size, "×"))]
+    lines = [(f"{part.title}: growth of the {time}{by}, {many}", f"{growth:.2f} ×", *verdict(growth, ROOM * size, "×"))]
+    if "evaluations" in first.found:
+        peaks = [fit.gib - part.stored * fit.size / GIB for fit in (first, last)]
+        told = f"{peaks[0]:.2f} → {peaks[1]:.2f} GiB"
+        flat = f"at most {FLAT} GiB more", mark(peaks[1] <= peaks[0] + FLAT)
+        lines.append((f"{part.title}: peak beside the stored features, {many}", told, *flat))
+    return lines
 
 
 def judge_processes(part: Part, fits: Sequence[Fit]) -> list[Line]:

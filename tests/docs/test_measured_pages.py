@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import calibration, decisions, rules
+from benchmarks import calibration, decisions, roofline, rules, scale, scale_plan
 
 RESULTS = Path(__file__).parents[2] / "results"
 NUMBERS = ("mean", "deviation", "difference", "low", "high")
@@ -55,6 +55,45 @@ def test_precision_and_recall():
     said = calibration.say_precision(found)
     assert "precision **1 of 2**" in said
     assert "recall **1 of 2**" in said
+
+
+def test_the_page_of_scale_says_what_its_records_say():
+    folder = RESULTS / "scale"
+    records = scale.read_records(folder)
+    assert (folder / "README.md").read_text(encoding="utf-8") == scale.write_page(records)
+    assert {name.partition("-")[0] for name in records} <= set(scale.PARTS)
+    for name, record in records.items():
+        device, _, part = name.partition("-")
+        assert tuple(fit["size"] for fit in record["fits"]) == scale.PARTS[device][part].sizes, name
+
+
+def test_the_page_of_the_roofline_says_what_was_counted():
+    folder = RESULTS / "weighting"
+    counts = [roofline.Count(**each) for each in json.loads((folder / "roofline.json").read_text(encoding="utf-8"))]
+    assert (folder / "roofline.md").read_text(encoding="utf-8") == roofline.write_page(counts)
+
+
+def fit(size, seconds, gib=1.0, **found):
+    return scale.Fit("images", size, seconds, 2 * seconds, gib, 0.5, found)
+
+
+def test_bars_of_scale_can_be_missed():
+    part = scale.Part("solve", "samples", (10, 40), 100, 3, "seconds")
+    good = [fit(10, 5.0, evaluations=10), fit(40, 21.0, evaluations=10)]
+    assert [line[3] for line in scale.judge_growth(part, good)] == ["", "", "holds", "holds", "holds", "holds"]
+    bad = [fit(10, 5.0, evaluations=10), fit(40, 101.0, 3.1, evaluations=10)]
+    assert [line[3] for line in scale.judge_growth(part, bad)] == ["", "", *["**missed**"] * 4]
+    quick = [fit(1, 5.0, evaluations=10), fit(4, 500.0, evaluations=10)]
+    assert not any(line[3] for line in scale.judge_growth(part, quick))
+
+
+def test_larger_sets_are_in_proportion_to_the_records():
+    fits = [{"size": 100, "seconds": 2.0, "gib": 1.0}, {"size": 300, "seconds": 4.0, "gib": 1.5}]
+    assert scale_plan.slope(fits, "seconds") == 0.01
+    assert scale_plan.slope(fits, "gib") == 0.0025
+    plan = scale_plan.Plan("some", 7200, 10, 4)
+    assert scale_plan.tell_solve("cpu")(plan, {"cpu-images": {"fits": fits}}) == "18 s"
+    assert scale_plan.tell_solve("cuda")(plan, {}) == "not recorded yet"
 
 
 def test_gains_and_losses_beyond_chance():
