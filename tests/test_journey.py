@@ -185,7 +185,7 @@ def test_mistakes_end_in_one_sentence(trained, stablenet, tree):
         ("evaluate", trained, "--rule", "best"): "unknown selection rule 'best'",
         ("evaluate", trained, "--rule", "oracle"): "needs target metrics",
         ("predict", trained, "nowhere.png"): "does not exist",
-        ("predict", trained, "images", "-o", "x.xlsx"): "written to a .csv or .parquet file",
+        ("predict", trained, "images", "-o", "x.xlsx"): "written as .csv or .parquet",
         ("export", trained, "--format", "tflite"): "unknown format 'tflite'",
     }
     for words, message in cases.items():

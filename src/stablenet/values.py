@@ -181,6 +181,13 @@ def check_fields(instance: Any, where: str = "") -> None:
         convert(getattr(instance, name), hint, _join(where, name))
 
 
+def check_parameters(instance: Any) -> None:
+    """The same for an estimator of scikit-learn, whose constructor declares types and bounds; no others are checked."""
+    for name, hint in get_type_hints(type(instance).__init__, include_extras=True).items():
+        if get_origin(hint) in (Annotated, Literal):
+            convert(getattr(instance, name), hint, name)
+
+
 def require(holds: bool, name: str, expected: str, found: object) -> None:
     """Raise a SettingError saying that `name` must be `expected`, unless `holds`."""
     if not holds:

@@ -333,7 +333,14 @@ def test_components_of_offsets_that_are_off_are_refused(tmp_path):
         tiny_run(tmp_path / "run", "stablenet", *off)
 
 
-@pytest.mark.parametrize("name", ["strength", "offset", "components"])
-def test_strength_and_offsets_need_the_whole_set(tmp_path, name):
-    with pytest.raises(UserError, match=f"{name} needs the whole training set"):
-        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=batch", f"method.parameters.{name}=1")
+@pytest.mark.parametrize("setting", ["strength=1", "strength=0", "offset=1", "components=1"])
+def test_strength_and_offsets_need_the_whole_set(tmp_path, setting):
+    with pytest.raises(UserError, match=f"{setting[:-2]} needs the whole training set"):
+        tiny_run(tmp_path / "run", "stablenet", "method.parameters.solve=batch", f"method.parameters.{setting}")
+
+
+@pytest.mark.parametrize("solve", ["batch", "dataset"])
+def test_an_unknown_parameter_is_refused_by_both_strategies(tmp_path, solve):
+    with pytest.raises(UserError, match=r"unknown setting 'method\.parameters\.presett': did you mean 'preset'"):
+        tiny_run(tmp_path / "run", "stablenet", f"method.parameters.solve={solve}", "method.parameters.presett=paper")
+    assert not (tmp_path / "run").exists()

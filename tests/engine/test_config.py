@@ -54,7 +54,7 @@ def test_settings_are_toml_or_text(text, value):
         ("data.std=[1, 1, 0]", r"data.std\[2\] must be positive"),
         ("data.mean=[1]", r"data.mean must be a list of 3, got \[1\]"),
         ("label=a/b", "label must be a plain name"),
-        ("train.epochs", "not of the form train.epochs=3"),
+        ("train.epochs", "not of the form name=value, such as train.epochs=3"),
     ],
 )
 def test_mistakes_are_named(setting, message):

@@ -70,7 +70,7 @@ def test_safetensors_come_back_as_a_model(images, expected, tmp_path):
 
 
 def test_a_runs_own_file_is_no_exported_model(run):
-    with pytest.raises(UserError, match="is no exported model"):
+    with pytest.raises(UserError, match="is not an exported model"):
         load_model(run.folder.model("best"))
 
 

@@ -120,7 +120,7 @@ def test_other_structures_tie_the_two_halves(structure):
 
 
 def test_wrong_settings_are_told():
-    with pytest.raises(UserError, match="columns is 5"):
+    with pytest.raises(UserError, match="columns must be at least 6, got 5"):
         Simulation(columns=5)
     with pytest.raises(UserError, match="rate is 1"):
         Simulation().draw(10, 1.0, np.random.default_rng(0))

@@ -85,7 +85,7 @@ def test_categories_of_another_kind_than_in_training_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("categorical", "message"), [("none", "expected 'auto' or a list"), (["tonw"], "did you mean 'town'")]
+    ("categorical", "message"), [("none", "must be 'auto' or a list"), (["tonw"], "did you mean 'town'")]
 )
 def test_bad_choices_are_told(categorical, message):
     with pytest.raises(UserError, match=message):

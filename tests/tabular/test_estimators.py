@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import warnings
 
@@ -230,7 +231,8 @@ def test_the_picture_shows_before_and_after(mixed):
     ("model", "message"),
     [
         (StableRegressor(KNeighborsRegressor()), "takes no sample_weight"),
-        (StableRegressor("forest"), "expected an estimator, 'mlp' or None"),
+        (StableRegressor("forest"), "estimator must be an estimator, 'mlp' or None, got 'forest'"),
+        (StableRegressor(Ridge), "estimator must be an estimator"),
         (StableRegressor(features="colums"), "did you mean 'columns'"),
         (StableRegressor(penalty=-1), "penalty"),
     ],
@@ -238,6 +240,17 @@ def test_the_picture_shows_before_and_after(mixed):
 def test_mistakes_are_told(model, message, mixed):
     with pytest.raises(UserError, match=message):
         model.fit(*mixed)
+
+
+@pytest.mark.parametrize("kind", [StableClassifier, DWRClassifier, SRDOClassifier, CRBRClassifier])
+def test_every_parameter_is_typed_and_bounded(kind):
+    """All but `estimator` and `categorical`, which are read by functions of their own, take no such value."""
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    names = set(inspect.signature(kind).parameters) - {"estimator"}
+    for name in names:
+        for wrong in ("none", float("nan"), -1, True):
+            with pytest.raises(UserError, match=rf"^(unknown )?{name} "):
+                kind(**{name: wrong}).fit(x, x[:, 0] > 0)
 
 
 def test_a_table_and_target_of_different_length(mixed):

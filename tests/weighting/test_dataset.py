@@ -88,7 +88,7 @@ def test_strength_blends_the_weights_exactly_at_both_ends():
     weighting.set_strength(0.25)
     torch.testing.assert_close(weighting(every), 0.75 + 0.25 * solved)
     assert copy.deepcopy(weighting).strength == 0.25
-    with pytest.raises(UserError, match="must lie in"):
+    with pytest.raises(UserError, match="must be between 0 and 1"):
         weighting.set_strength(1.5)
 
 

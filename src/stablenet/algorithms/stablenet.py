@@ -127,11 +127,14 @@ def read_settings(parameters: Mapping[str, Any]) -> StableNetSettings:
     solve = parameters.get("solve") or ("dataset" if preset == recommended.NAME else "batch")
     if solve != "batch":  # an unknown one is refused there
         return read_fields(WholeSetSettings, parameters, WHERE)
-    own = [setting.name for setting in fields(BatchByBatchSettings)]
-    for setting in fields(WholeSetSettings):
-        if parameters.get(setting.name) and setting.name not in own:
-            raise UserError(f"{WHERE}.{setting.name} needs the whole training set: set {WHERE}.solve=dataset")
-    return read_fields(BatchByBatchSettings, {name: value for name, value in parameters.items() if name in own}, WHERE)
+    beyond = {field.name for field in fields(WholeSetSettings)} - {field.name for field in fields(BatchByBatchSettings)}
+    for name in sorted(beyond & set(parameters)):
+        given = parameters[name]
+        if given is not None if name == "strength" else given:  # 0 turns all others off
+            raise UserError(f"{WHERE}.{name} needs the whole training set: set {WHERE}.solve=dataset")
+    return read_fields(
+        BatchByBatchSettings, {name: parameters[name] for name in parameters if name not in beyond}, WHERE
+    )
 
 
 class WholeTrainingSet(Strategy):

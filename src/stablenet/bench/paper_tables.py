@@ -241,7 +241,7 @@ def _build_table(values: dict[str, Any], name: str, path: Path | None) -> PaperT
     joined = values.pop("part", None)
     column_lines, row_lines = (_take_lines(values, line, needed=joined is None) for line in ("column", "row"))
     header = read_fields(PaperTable, {"name": name, **values})
-    columns = tuple(read_fields(TableColumn, {"title": item["id"], **item}, "column") for item in column_lines)
+    columns = tuple(read_fields(TableColumn, {"title": str(item["id"]), **item}, "column") for item in column_lines)
     if joined is not None:
         if columns:
             raise UserError("it has both [[part]] and [[column]]: a table is made of one or the other")
@@ -301,7 +301,7 @@ def join_parts(header: PaperTable, parts: Sequence[JoinedTable], row_lines: Sequ
 def _read_row(values: Mapping[str, Any]) -> Row:
     if "method" not in values:
         raise UserError(f"the row {values['id']!r} has no method")
-    return read_fields(Row, {"title": values["id"], **values}, "row")
+    return read_fields(Row, {"title": str(values["id"]), **values}, "row")
 
 
 def _refuse_twins(part: str, names: Sequence[str]) -> None:

@@ -203,7 +203,10 @@ def _choose(methods: list[str] | None, columns: list[str] | None, seeds: str, tu
 
 
 def _split(names: list[str] | None) -> tuple[str, ...]:
-    return tuple(part for name in names or () for part in name.split(",") if part)
+    parts = tuple(part for name in names or () for part in name.split(",") if part)
+    if names and not parts:
+        raise UserError("an empty list of names was given: name at least one, or leave the option out for all")
+    return parts
 
 
 def _parse_seeds(text: str) -> tuple[int, ...]:
@@ -299,6 +302,8 @@ def paper(
     from stablenet.bench.results import list_items
 
     if page is None:
+        if tables:
+            raise UserError("--tables adds to the page: say with --page where to write it")
         scan = scan_runs(runs)
         known = list_tables() if scan.runs else {}
         filled = {name: collect(table, runs, root=root, scan=scan) for name, table in known.items()}
@@ -308,7 +313,6 @@ def paper(
             "GPU hours: three seeds, every row the paper prints, one H200, estimated from the cost of single steps"
         )
         return
-    from stablenet.errors import UserError
     from stablenet.files import write_text
     from stablenet.report.paper_page import lend_numbers, write_comparison
 

@@ -63,7 +63,7 @@ def tabulate_cache(entries: list[CacheEntry]) -> Table:
 def clear_cache(
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="stores, features or unfinished; repeatable; by default all of them."),
+        typer.Option(help="stores, features, pictures or unfinished; repeatable; by default all of them."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
@@ -143,9 +143,9 @@ def _check_layout(name: str | None, root: Path) -> None:
         typer.echo(remark)
     if differences:
         counted = "1 difference" if len(differences) == 1 else f"{len(differences)} differences"
-        typer.echo(f"{counted}; `stablenet data list {name}` shows how {name} must lie")
+        typer.echo(f"{counted}; `stablenet data list {name}` shows how {name} is laid out")
         raise typer.Exit(1)
-    typer.echo(f"{root}: as {name} must lie")
+    typer.echo(f"{root}: laid out as {name} should be")
 
 
 @app.command()
@@ -195,7 +195,10 @@ def split(
     column: ColumnNames = None,
     image_list: ListFile = None,
     out: Annotated[
-        Path | None, typer.Option(help="Manifest to write; by default splits/<name>.tsv, named after the split.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", "--out", help="Manifest to write; by default splits/<name>.tsv, named after the split."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed for the random draw.")] = 0,
     target: Annotated[list[str] | None, typer.Option(help="Target domain; flexible: CLASS=DOMAIN, repeatable.")] = None,
@@ -308,7 +311,10 @@ def show(
     root: Root = None,
     column: ColumnNames = None,
     image_list: ListFile = None,
-    out: Annotated[Path | None, typer.Option(help="Contact sheet to write; by default <manifest>.png.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", "--out", help="Contact sheet to write; by default <manifest>.png."),
+    ] = None,
     sheet: Annotated[bool, typer.Option("--sheet/--no-sheet", help="Whether to write the contact sheet.")] = True,
 ) -> None:
     """Print a manifest's counts per part; write a contact sheet of its domains and classes."""

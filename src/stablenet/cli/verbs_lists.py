@@ -23,7 +23,7 @@ def list_parts(
     kind: Annotated[
         str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; by default all.")
     ] = None,
-    match: Annotated[str, typer.Option(help="Only names that match this pattern, with * and ?.")] = "*",
+    match: Annotated[str, typer.Option(help="Methods, recipes, backbones: only names like this, with * and ?.")] = "*",
     timm: Annotated[bool, typer.Option("--timm", help="Also list timm's backbones.")] = False,
 ) -> None:
     """List everything that can be chosen by name."""
@@ -186,7 +186,7 @@ def tabulate_classes(used: UsedTable, name: str) -> Table:
 
     from stablenet.report.inside import summarise_classes
 
-    table = Table(title=f"weights of {name}", title_justify="left", box=box.SIMPLE)
+    table = Table(title=f"Weights of {name}", title_justify="left", box=box.SIMPLE)
     table.add_column("class", overflow="fold")
     for heading in ("samples", "effective", "largest\nweight", "smallest\nweight", "mean\noffset", "mean\ncontext"):
         table.add_column(heading, justify="right", no_wrap=True)

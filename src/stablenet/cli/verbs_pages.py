@@ -33,10 +33,7 @@ def report(
     ),
     rule: Annotated[
         str,
-        typer.Option(
-            help="Which epoch's model: source-validation, last, worst-group (needs group labels), "
-            "worst-pseudo-group, or oracle (uses the target)."
-        ),
+        typer.Option(help="Which epoch's model, by rule: see `stablenet evaluate --help`."),
     ] = "source-validation",
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Show the runs with the values that `bench search` chose.")
@@ -107,7 +104,7 @@ def saliency(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Page to write; the numbers are saved next to it as CSV.")
     ] = Path("saliency.html"),
-    rule: Annotated[str, typer.Option(help="Which epoch's model: source-validation, last, worst-group or oracle.")] = (
+    rule: Annotated[str, typer.Option(help="Which epoch's model, by rule: see `stablenet evaluate --help`.")] = (
         "source-validation"
     ),
     samples: Annotated[int, typer.Option(min=1, help="Noisy copies per image.")] = 50,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file.", show_default=False)]
 Recipe = Annotated[
     str | None,
-    typer.Option(help="An experiment of the paper; see `stablenet list`.", autocompletion=complete_recipe),
+    typer.Option(help="An experiment by name; see `stablenet list recipes`.", autocompletion=complete_recipe),
 ]
 Method = Annotated[str | None, typer.Option(help="Short for --set method.name=…", autocompletion=complete_method)]
 Seed = Annotated[int | None, typer.Option(help="Short for --set seed=…")]

@@ -25,7 +25,10 @@ SOURCE_COLOUR, TARGET_COLOUR, INK, FAINT, PAPER = "#2f6db3", "#c8472f", "#222222
 _THUMB, _BORDER, _GAP, _TEXT = 56, 3, 6, 13  # pixels
 _PER_CELL = 3  # images per domain and class
 _PER_SIDE = 8  # images per class on its main background
+_NOT_IN_FONT = str.maketrans({"×": "x", "−": "-", "–": "-"})  # missing in Pillow's own font
 _PARTS = (("blue: source (train, validation)", SOURCE_COLOUR), ("red: target (test)", TARGET_COLOUR))
+
+_Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 @dataclass(frozen=True)
@@ -153,13 +156,13 @@ def draw_grid(
     top = 3 * (_TEXT + _GAP) + _GAP
     sheet = Image.new("RGB", (left + width * len(columns) + _GAP, top + height * len(rows)), PAPER)
     draw = ImageDraw.Draw(sheet)
-    draw.text((_GAP, _GAP), title, INK, font)
+    _write(draw, font, (_GAP, _GAP), title)
     for number, (text, colour) in enumerate(legend):
-        draw.text((_GAP + 240 * number, 2 * _GAP + _TEXT), text, colour, font)
+        _write(draw, font, (_GAP + 240 * number, 2 * _GAP + _TEXT), text, colour)
     for number, name in enumerate(columns):
-        draw.text((left + number * width, top - _TEXT - _GAP), name, INK, font)
+        _write(draw, font, (left + number * width, top - _TEXT - _GAP), name)
     for number, (name, line) in enumerate(zip(rows, cells, strict=True)):
-        draw.text((_GAP, top + number * height + step // 2 - _TEXT // 2), name, INK, font)
+        _write(draw, font, (_GAP, top + number * height + step // 2 - _TEXT // 2), name)
         for place, cell in enumerate(line):
             _draw_cell(sheet, draw, font, cell, (left + place * width, top + number * height))
     return sheet
@@ -168,7 +171,7 @@ def draw_grid(
 def _draw_cell(
     sheet: Image.Image,
     draw: ImageDraw.ImageDraw,
-    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+    font: _Font,
     cell: SheetCell,
     corner: tuple[int, int],
 ) -> None:
@@ -178,4 +181,8 @@ def _draw_cell(
         thumb = Image.fromarray(image).resize((_THUMB, _THUMB), Image.Resampling.NEAREST)
         sheet.paste(thumb, (x + _BORDER, y + _BORDER))
         x += _THUMB + 2 * _BORDER + 2
-    draw.text((corner[0], y + _THUMB + 2 * _BORDER + 1), cell.caption or "–", INK if cell.caption else FAINT, font)
+    _write(draw, font, (corner[0], y + _THUMB + 2 * _BORDER + 1), cell.caption or "–", INK if cell.caption else FAINT)
+
+
+def _write(draw: ImageDraw.ImageDraw, font: _Font, corner: tuple[int, int], text: str, colour: str = INK) -> None:
+    draw.text(corner, text.translate(_NOT_IN_FONT), colour, font)

@@ -94,7 +94,7 @@ class PixelStore:
         except UserError as error:
             raise _damaged(path, f"{IMAGES} cannot be read ({error})") from error
         if not (path / PIXELS).is_file():
-            raise _damaged(path, f"{PIXELS} cannot be read: it is no file")
+            raise _damaged(path, f"{PIXELS} cannot be read: it is not a file")
         found = (path / PIXELS).stat().st_size
         if hashlib.sha256(table).hexdigest() != header.images_sha256:
             raise _damaged(path, f"the checksum of {IMAGES} does not match")

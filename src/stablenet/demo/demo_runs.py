@@ -19,6 +19,7 @@ from stablenet.evaluation.evaluate import DEFAULT_RULE, RECORDS, select_epoch
 from stablenet.files import read_lines
 from stablenet.metrics import Paired, Spread, compare_pairs, summarize
 from stablenet.pages import write_points
+from stablenet.values import Count, Seed, check_fields
 
 RECIPE = "embedded-dr0.9"
 REFERENCE, METHOD = "erm", "stablenet"
@@ -33,15 +34,14 @@ class DemoSettings:
     """
 
     output: Path = Path("demo")
-    seeds: tuple[int, ...] = (0, 1, 2)
-    epochs: int | None = None
-    workers: int | None = None
+    seeds: tuple[Seed, ...] = (0, 1, 2)
+    epochs: Count | None = None
+    workers: Count | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if len(set(self.seeds)) < 2 or len(set(self.seeds)) != len(self.seeds):
             raise UserError(f"the demo needs two different seeds or more, to show a spread; got {list(self.seeds)}")
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"workers must be at least 1, got {self.workers}")
 
     @property
     def runs(self) -> Path:

@@ -266,7 +266,7 @@ def _read_target(y: pd.Series[Any], task: Task) -> tuple[Array, tuple[str, ...],
         raise UserError(f"the column {y.name!r} holds one value: there is nothing to predict")
     if task == "regression":
         if not pd.api.types.is_numeric_dtype(y):
-            raise UserError(f"the target holds {y.iloc[0]!r}, which is no number: use --task classification")
+            raise UserError(f"the target holds {y.iloc[0]!r}, which is not a number: use --task classification")
         codes = pd.qcut(y, len(FIFTHS), labels=False, duplicates="drop").to_numpy(np.int64)
         _, codes = np.unique(codes, return_inverse=True)
         return codes, FIFTHS[: codes.max() + 1], [f"{y.name} is a number: it was cut into fifths"]

@@ -65,7 +65,7 @@ class DataConfig:
     source: PlainName = "embedded"
     split: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
-    split_seed: int | None = None
+    split_seed: Seed | None = None
     columns: Columns = field(default_factory=Columns)
     image_list: str = ""
     manifest: str = ""
@@ -328,7 +328,7 @@ def read_toml(path: Path) -> Values:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also raised for very long numbers and deeply nested lists
-        raise UserError(f"the config {path} is not TOML: {error}") from error
+        raise UserError(f"{path} is not TOML: {error}") from error
 
 
 def walk_values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -358,7 +358,7 @@ def parse_setting(text: str) -> Values:
     if not is_text(text):
         raise UserError(f"the setting {show(text)} is not valid UTF-8: write it as text")
     if not equals or not all(names):
-        raise UserError(f"the setting {show(text)} is not of the form train.epochs=3")
+        raise UserError(f"the setting {show(text)} is not of the form name=value, such as train.epochs=3")
     try:
         parsed: Any = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):  # not TOML, or a very long number, or deeply nested lists

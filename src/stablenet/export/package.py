@@ -210,7 +210,7 @@ def _load_exported(file: Path) -> PackagedModel:
     tensors, meta = load_tensors(file)
     settings: dict[str, Any] | None = meta.get(SETTINGS)
     if settings is None:
-        raise UserError(f"{file} is no exported model: make one with `stablenet export RUN --format safetensors`")
+        raise UserError(f"{file} is not an exported model: make one with `stablenet export RUN --format safetensors`")
     with name_misfit(file):
         network = build_predictor(
             settings["backbone"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from stablenet.errors import UserError
-from stablenet.registry import unknown_name
+from stablenet.values import Count, Positive, Whole, check_fields
 from stablenet.weighting.fourier import (
     Bandwidth,
     FourierFunctions,
@@ -121,7 +122,7 @@ def _slices(columns: int, elements_each: int) -> Iterator[slice]:
 
 Columns = Tensor | ArrayLike
 
-METHODS = ("permutation", "asymptotic")
+Method = Literal["permutation", "asymptotic"]
 MIN_ROWS = 10  # at 8 rows the asymptotic test rejected up to 9 % of independent pairs at nominal 5 %
 
 
@@ -129,25 +130,13 @@ MIN_ROWS = 10  # at 8 rows the asymptotic test rejected up to 9 % of independent
 class Options:
     """How to compare; see `independence_test` for the meaning of each and its default."""
 
-    num_functions: int
-    bandwidth: Bandwidth
-    method: str
-    permutations: int
+    num_functions: Whole
+    bandwidth: Literal["median"] | Positive
+    method: Method
+    permutations: Count
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise UserError(unknown_name("method", self.method, METHODS))
-        if self.num_functions != int(self.num_functions) or self.num_functions < 0:
-            raise UserError(
-                f"num_functions is {self.num_functions}: expected a whole number, at least 1, or 0 for the linear case"
-            )
-        if self.permutations < 1:
-            raise UserError(f"permutations is {self.permutations}: expected at least 1; 999 is usual")
-        if isinstance(self.bandwidth, str):
-            if self.bandwidth != "median":
-                raise UserError(f"bandwidth is {self.bandwidth!r}: expected 'median' or a positive number")
-        elif not 0 < self.bandwidth < float("inf"):
-            raise UserError(f"bandwidth is {self.bandwidth}: expected 'median' or a positive number")
+        check_fields(self)
 
 
 def read_columns(values: Columns, name: str) -> Tensor:

@@ -159,7 +159,7 @@ class Network(nn.Module):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """images (B, 3, s, s) -> (B, width), what the classifier sees."""
-        return self._check_features(self.body(images), len(images))
+        return self._check_features(self.body(images), images.shape[0])
 
     def forward_maps(self, images: Tensor) -> Tensor:
         """images (B, 3, s, s) -> the body's last convolutional maps (B, C, H, W); see `require_maps`."""
@@ -174,7 +174,7 @@ class Network(nn.Module):
 
     def forward_tail(self, maps: Tensor) -> Tensor:
         """(B, C, H, W), as they came or changed -> features (B, width), what the classifier sees."""
-        return self._check_features(self.require_maps().tail(self.body, maps), len(maps))
+        return self._check_features(self.require_maps().tail(self.body, maps), maps.shape[0])
 
     def require_maps(self) -> Cut:
         """Where the body is cut at its last maps; an error if the network has no known place."""
@@ -196,7 +196,7 @@ class Network(nn.Module):
                 f"the backbone gave features of shape {tuple(features.shape)}, expected (batch, {self.width}): "
                 "a network of your own must end in pooled features, or in its only classifier, an nn.Linear"
             )
-        if len(features) != batch:
+        if features.shape[0] != batch:  # not len(): an exported network takes batches of any size
             raise UserError(f"the backbone gave {len(features)} features for {batch} images: give one for each image")
         return features
 

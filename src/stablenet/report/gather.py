@@ -28,6 +28,7 @@ from stablenet.bench.results import LeftOut
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import DEFAULT_RULE, RULES, Failure, find_failures
 from stablenet.pages import write_points
+from stablenet.values import Count, Whole, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +44,14 @@ class ReportSettings:
     tables: tuple[str, ...] = ()
     rule: str = DEFAULT_RULE
     tuned: bool = False
-    panels: int = 2
-    images: int = 8
+    panels: Whole = 2
+    images: Count = 8
     root: Path | None = None
     device: str = "auto"
 
     def __post_init__(self) -> None:
         RULES[self.rule]  # an unknown one is named here
-        if self.panels < 0:
-            raise UserError(f"panels must be 0 or more, got {self.panels}")
-        if self.images < 1:
-            raise UserError(f"images must be at least 1, got {self.images}")
+        check_fields(self)
 
     @property
     def page(self) -> Path:

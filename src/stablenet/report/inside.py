@@ -210,11 +210,17 @@ class Album:
         self._rows = used.table.iloc[samples.index.numpy()].reset_index(drop=True)
 
     def extremes(self, count: int, label: str | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """The samples raised most and those lowered most, most extreme first; none is in both.   label: of a class."""
+        """The samples raised most and those lowered most, most extreme first; none is in both.   label: of a class.
+
+        Raised is above one, lowered below. If all weights are equal: where the context contradicts the label, and where
+        it predicts it.
+        """
         rows = self._rows if label is None else self._rows[self._rows["label"] == label]
         order = sort_samples(self._used, rows)
-        count = min(count, len(order) // 2)
-        return order[:count], order[::-1][:count]
+        if self._used.even:
+            count = min(count, len(order) // 2)
+            return order[:count], order[::-1][:count]
+        return order[order["weight"] > 1][:count], order[order["weight"] < 1][::-1][:count]
 
     def show(self, rows: pd.DataFrame) -> list[Picture]:
         """Each with its weight, or with its offset if all weights are equal."""

@@ -24,6 +24,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.data.sources import AnyImageList
 from stablenet.errors import UserError
 from stablenet.files import read_bytes
+from stablenet.values import Count, Seed, Share, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +33,12 @@ class SaliencySettings:
     seed: of the noise; two calls with the same settings give the same maps.
     """
 
-    samples: int = 50  # SmoothGrad's authors see little change beyond 50
-    noise: float = 0.15  # they recommend 0.1 to 0.2
-    seed: int = 0
+    samples: Count = 50  # SmoothGrad's authors see little change beyond 50
+    noise: Share = 0.15  # they recommend 0.1 to 0.2
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise UserError(f"saliency needs at least one noisy copy of an image, got {self.samples}")
-        if not 0 <= self.noise <= 1:
-            raise UserError(f"the noise must be a share of the image's range, 0 to 1, got {self.noise}")
+        check_fields(self)
 
 
 def smooth_gradients(model: nn.Module, images: Tensor, target: Tensor, settings: SaliencySettings) -> Tensor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from stablenet.errors import UserError
 from stablenet.long_work import count_steps
 from stablenet.tabular.encode import Encoding
 from stablenet.tabular.reading import Array
+from stablenet.values import AtLeast, check_fields, require
 
 ADAM_RATE = 0.01
 
@@ -148,13 +149,13 @@ Structure = Literal["independent", "stable-to-unstable", "unstable-to-stable"]
 class Simulation:
     """columns: p, half of them stable.   misses: the term a linear model misses, "product" or "exponential"."""
 
-    columns: int = 10
+    columns: Annotated[int, AtLeast(6)] = 10
     structure: Structure = "independent"
     misses: Literal["product", "exponential"] = "product"
 
     def __post_init__(self) -> None:
-        if self.columns < 6 or self.columns % 2:
-            raise UserError(f"columns is {self.columns}: expected an even number, 6 or more")
+        check_fields(self)
+        require(self.columns % 2 == 0, "columns", "an even number", self.columns)
 
     @property
     def stable(self) -> int:

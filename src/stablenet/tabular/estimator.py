@@ -27,6 +27,7 @@ from stablenet.tabular.solve import (
     prepare_statistic,
     small_network,
 )
+from stablenet.values import Seed, Share, Whole, check_parameters, require
 from stablenet.weighting import effective_sample_size
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         estimator: Any = None,
         *,
-        num_functions: int = 5,
-        interactions: int = 100,
-        max_correlation: float = MAX_CORRELATION,
+        num_functions: Whole = 5,
+        interactions: Whole = 100,
+        max_correlation: Share = MAX_CORRELATION,
         categorical: str | Sequence[Any] = "auto",
-        random_state: int = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.estimator = estimator
         self.num_functions = num_functions
@@ -84,6 +85,7 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         Gaps in X are handled: a missing number lies at its column's mean and is marked by a column of its own, a
         missing category is a category.
         """
+        check_parameters(self)
         table = read_table(self, X, self.categorical)
         target = self._read_target(y)
         if len(target) != len(table):
@@ -130,10 +132,10 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
     def _chosen_estimator(self, rows: int) -> Any:
         if self.estimator is None:
             return self._default_estimator()
-        if isinstance(self.estimator, str):
-            if self.estimator != "mlp":
-                raise UserError(f"estimator is {self.estimator!r}: expected an estimator, 'mlp' or None")
+        if isinstance(self.estimator, str) and self.estimator == "mlp":
             return small_network(isinstance(self, ClassifierMixin), rows, int(self.random_state))
+        fits = hasattr(self.estimator, "get_params") and not isinstance(self.estimator, type)
+        require(fits, "estimator", "an estimator, 'mlp' or None", self.estimator)
         return clone(self.estimator)
 
     def _encode(self, X: Any) -> Array:

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 
 from stablenet.errors import UserError
 from stablenet.files import read_object, write_json, write_whole
-from stablenet.registry import unknown_name
 from stablenet.tabular.ancestors import balance_treatments, decorrelate_columns, estimate_density_ratio
 from stablenet.tabular.encode import ColumnBlock, Encoding
 from stablenet.tabular.estimator import MAX_CORRELATION, WeightedClassifier, WeightedEstimator, WeightedRegressor
 from stablenet.tabular.reading import Array
 from stablenet.tabular.solve import SolveSettings, network_features, solve_table
-
-FEATURES = ("columns", "network")
+from stablenet.values import Count, Filled, NonNegative, Seed, Share, Whole
 
 
 class StableWeights(WeightedEstimator):
@@ -49,17 +47,17 @@ class StableWeights(WeightedEstimator):
         self,
         estimator: Any = None,
         *,
-        features: str = "columns",
-        num_functions: int = 5,
-        interactions: int = 100,
-        max_correlation: float = MAX_CORRELATION,
-        penalty: float = SolveSettings.penalty,
-        min_ess: float = SolveSettings.min_ess,
-        max_evaluations: int = SolveSettings.max_evaluations,
-        tolerance: float = SolveSettings.tolerance,
-        network_width: int = 16,
+        features: Literal["columns", "network"] = "columns",
+        num_functions: Whole = 5,
+        interactions: Whole = 100,
+        max_correlation: Share = MAX_CORRELATION,
+        penalty: NonNegative = SolveSettings.penalty,
+        min_ess: Share = SolveSettings.min_ess,
+        max_evaluations: Count = SolveSettings.max_evaluations,
+        tolerance: NonNegative = SolveSettings.tolerance,
+        network_width: Count = 16,
         categorical: str | Sequence[Any] = "auto",
-        random_state: int = 0,
+        random_state: Seed = 0,
     ) -> None:
         super().__init__(
             estimator,
@@ -77,8 +75,6 @@ class StableWeights(WeightedEstimator):
         self.network_width = network_width
 
     def _weigh(self, design: Array, target: Array, base: Array) -> Array:
-        if self.features not in FEATURES:
-            raise UserError(unknown_name("features", str(self.features), FEATURES))
         encoding = self.encoding_
         if self.features == "network":
             kind = isinstance(self, ClassifierMixin)
@@ -104,12 +100,12 @@ class DWRWeights(WeightedEstimator):
         self,
         estimator: Any = None,
         *,
-        steps: int = 5000,
-        num_functions: int = 5,
-        interactions: int = 100,
-        max_correlation: float = MAX_CORRELATION,
+        steps: Count = 5000,
+        num_functions: Whole = 5,
+        interactions: Whole = 100,
+        max_correlation: Share = MAX_CORRELATION,
         categorical: str | Sequence[Any] = "auto",
-        random_state: int = 0,
+        random_state: Seed = 0,
     ) -> None:
         super().__init__(
             estimator,
@@ -132,13 +128,13 @@ class SRDOWeights(WeightedEstimator):
         self,
         estimator: Any = None,
         *,
-        hidden: tuple[int, ...] = (98, 11),
-        steps: int = 500,
-        num_functions: int = 5,
-        interactions: int = 100,
-        max_correlation: float = MAX_CORRELATION,
+        hidden: Annotated[tuple[Count, ...], Filled()] = (98, 11),
+        steps: Count = 500,
+        num_functions: Whole = 5,
+        interactions: Whole = 100,
+        max_correlation: Share = MAX_CORRELATION,
         categorical: str | Sequence[Any] = "auto",
-        random_state: int = 0,
+        random_state: Seed = 0,
     ) -> None:
         super().__init__(
             estimator,
@@ -171,14 +167,14 @@ class CRBRClassifier(WeightedClassifier):
         self,
         estimator: Any = None,
         *,
-        balance: float = 1e4,
-        decay: float = 20.0,
-        steps: int = 2000,
-        num_functions: int = 5,
-        interactions: int = 100,
-        max_correlation: float = MAX_CORRELATION,
+        balance: NonNegative = 1e4,
+        decay: NonNegative = 20.0,
+        steps: Count = 2000,
+        num_functions: Whole = 5,
+        interactions: Whole = 100,
+        max_correlation: Share = MAX_CORRELATION,
         categorical: str | Sequence[Any] = "auto",
-        random_state: int = 0,
+        random_state: Seed = 0,
     ) -> None:
         super().__init__(
             estimator,

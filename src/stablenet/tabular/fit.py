@@ -123,11 +123,11 @@ def check_target(y: pd.Series[Any], task: Task, environments: Array | None) -> N
         raise UserError(f"the target holds one value, {y.iloc[0]}: at least two are needed")
     if task == "regression":
         if not pd.api.types.is_numeric_dtype(y):
-            raise UserError(f"the target holds {y.iloc[0]!r}, which is no number: use --task classification")
+            raise UserError(f"the target holds {y.iloc[0]!r}, which is not a number: use --task classification")
         check_columns(y.to_frame())
         return
     if is_number(y) and not bool((y == y.round()).all()):
-        raise UserError(f"the target holds numbers such as {_first_fraction(y):g}, no classes: use --task regression")
+        raise UserError(f"the target holds numbers such as {_first_fraction(y):g}, not classes: use --task regression")
     if y.map(type).nunique() > 1:
         raise UserError("the target mixes text and numbers: write its classes in one way")
     counts = y.value_counts()

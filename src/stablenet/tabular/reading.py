@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_array, validate_data
 from stablenet.errors import UserError
 from stablenet.frames import read_frame
 from stablenet.registry import unknown_name
+from stablenet.values import require
 
 Array = npt.NDArray[Any]
 Table = pd.DataFrame | Array
@@ -65,10 +66,10 @@ def read_rows(owner: Any, table: Any, *, mixed: bool) -> Table:
 
 def read_choice(categorical: str | Sequence[Any]) -> list[Any]:
     """The columns named as categories, from an estimator's parameter."""
-    if isinstance(categorical, str):
-        if categorical != "auto":
-            raise UserError(f"categorical is {categorical!r}: expected 'auto' or a list of column names or numbers")
+    if isinstance(categorical, str) and categorical == "auto":
         return []
+    listed = isinstance(categorical, Iterable) and not isinstance(categorical, str)
+    require(listed, "categorical", "'auto' or a list of column names or numbers", categorical)
     return list(categorical)
 
 

@@ -22,7 +22,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -31,9 +31,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from torch import Tensor
 
-from stablenet.errors import UserError
 from stablenet.tabular.encode import ColumnBlock, Encoding, group_blocks
 from stablenet.tabular.reading import Array
+from stablenet.values import AtLeast, Count, NonNegative, Seed, Share, Whole, check_fields
 from stablenet.weighting.dependence import Statistic
 from stablenet.weighting.solver import ess_spread_limit
 from stablenet.weighting.statistic import (
@@ -89,16 +89,13 @@ KEPT_UP_TO = 2**26
 class FunctionSettings:
     """Which functions of the columns are compared."""
 
-    num_functions: int = 5  # q, Fourier functions per numeric column (the paper's figure); 0 is the linear case
-    interactions: int = 100  # Fourier functions of several columns; 0 is the paper's pairwise statistic
-    order: int = 3  # columns in each of those; more see less of each other's products
-    seed: int = 0
+    num_functions: Whole = 5  # q, Fourier functions per numeric column (the paper's figure); 0 is the linear case
+    interactions: Whole = 100  # Fourier functions of several columns; 0 is the paper's pairwise statistic
+    order: Annotated[int, AtLeast(2)] = 3  # columns in each of those; more see less of each other's products
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("num_functions", 0), ("interactions", 0), ("order", 2)):
-            value = getattr(self, name)
-            if int(value) != value or value < least:
-                raise UserError(f"{name} is {value!r}: expected a whole number, {least} or more")
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -313,20 +310,13 @@ MEMORY = 10  # pairs L-BFGS keeps
 class SolveSettings:
     """How far the weights may go, and when the solver stops."""
 
-    penalty: float = 0.02  # λ·mean(w²): keeps the effective sample size up
-    min_ess: float = 0.1  # floor of the effective sample size, as a share of the rows
-    max_evaluations: int = 60
-    tolerance: float = 1e-4  # stop when an iteration lowers J by less than this share
+    penalty: NonNegative = 0.02  # λ·mean(w²): keeps the effective sample size up
+    min_ess: Share = 0.1  # floor of the effective sample size, as a share of the rows
+    max_evaluations: Count = 60
+    tolerance: NonNegative = 1e-4  # stop when an iteration lowers J by less than this share
 
     def __post_init__(self) -> None:
-        for name, value, holds, expected in (
-            ("penalty", self.penalty, self.penalty >= 0, "0 or more"),
-            ("min_ess", self.min_ess, 0 <= self.min_ess <= 1, "a share in [0, 1]"),
-            ("max_evaluations", self.max_evaluations, self.max_evaluations >= 1, "at least 1"),
-            ("tolerance", self.tolerance, self.tolerance >= 0, "0 or more"),
-        ):
-            if not holds:
-                raise UserError(f"{name} is {value!r}: expected {expected}")
+        check_fields(self)
 
 
 def solve_table(statistic: Statistic, base: Array, settings: SolveSettings) -> Array:

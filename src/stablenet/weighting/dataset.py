@@ -159,7 +159,7 @@ class DatasetWeighting(SampleStore):
     def set_strength(self, strength: float) -> None:
         """strength: from 0 (ones) to 1 (the weights as they were solved)."""
         if not 0 <= strength <= 1:
-            raise UserError(f"the strength of weights must lie in 0..1, got {strength}")
+            raise UserError(f"the strength of weights must be between 0 and 1, got {strength}")
         self.strength.fill_(strength)
         self._hand_out()
 

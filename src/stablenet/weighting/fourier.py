@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-Bandwidth = float | str
+Bandwidth = float | Literal["median"]
 
 DISTANCES_AT_ONCE = 2**24  # held in an intermediate: 128 MiB in float64
 BANDWIDTH_POINTS = 32  # order statistics behind a batch's median bandwidth: two digits, at no cost

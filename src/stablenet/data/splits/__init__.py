@@ -35,7 +35,7 @@ from stablenet.data.splits.plain import (
 )
 from stablenet.errors import UserError
 from stablenet.registry import OLD_SPLIT, SPLIT, Registry, old_function, old_keyword
-from stablenet.values import convert, read_fields
+from stablenet.values import Seed, convert, read_fields
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def split_images(images: AnyImageList, /, split: str, seed: int = 0, **parameter
 
     Unknown parameters, wrong values and images that do not fit are named.
     """
-    return apply_split(images, split, convert(seed, int, "seed"), parameters)
+    return apply_split(images, split, convert(seed, Seed, "seed"), parameters)
 
 
 split_table = old_function("split_table", split_images)

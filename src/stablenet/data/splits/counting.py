@@ -26,7 +26,7 @@ from stablenet.data.image_list import ComposedList, CutoutList, ImageList
 from stablenet.data.manifest import JSON, Manifest
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
-from stablenet.values import LARGEST_COUNT, SettingError, ShareBelowOne, convert, show
+from stablenet.values import LARGEST_COUNT, SettingError, show
 
 
 def shuffle(items: Iterable[str], seed: int, *purpose: str) -> list[str]:
@@ -317,11 +317,6 @@ def need_domains(table: ImageList, split: str) -> None:
             f"{table.known_as} has only one domain, {table.domains[0]}: {split} would leave no image to "
             "train on; the split held-out needs no domains"
         )
-
-
-def check_share(name: str, share: float | None) -> None:
-    """For settings that state no type of their own for it."""
-    convert(share, ShareBelowOne | None, name)
 
 
 def build_manifest(
