@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from stablenet.errors import UserError
 from stablenet.integrations.criterion import classify
 from stablenet.integrations.held_out import EpochResult, HeldOut
-from stablenet.integrations.reading import (
+from stablenet.integrations.passes import (
     Indexed,
     OwnRange,
     SizedDataset,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from stablenet.engine.ranking import PENALTY, WORST, validation_rank
-from stablenet.integrations.reading import find_device, read_taps, show_progress
+from stablenet.integrations.passes import find_device, read_taps, show_progress
 from stablenet.metrics import GroupCounts
 from stablenet.weighting import WholeSet, solve_dataset
 
