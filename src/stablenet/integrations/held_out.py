@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from stablenet.engine.ranking import PENALTY, WORST, validation_rank
+from stablenet.errors import UserError
 from stablenet.integrations.passes import find_device, read_taps, show_progress
 from stablenet.metrics import GroupCounts
 from stablenet.weighting import WholeSet, solve_dataset
@@ -50,6 +51,8 @@ class HeldOut(nn.Module):
         super().__init__()
         self._loader, self._classes = loader, num_classes
         self._size = len(loader.dataset)  # type: ignore[arg-type]
+        if not self._size:
+            raise UserError("no samples are held out: give held_out some that are not trained on, or leave it out")
         self.register_buffer("weights", torch.ones(self._size))
         self._best = (WORST, WORST)
 

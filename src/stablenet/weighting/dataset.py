@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stablenet.errors import UserError
+from stablenet.values import Share, convert
 from stablenet.weighting import distributed, recommended
 from stablenet.weighting.chunks import CHUNK_ROWS, Rows, choose_budget, require_budget
 from stablenet.weighting.inputs import Features, check_finite, join_layers, read_labels
@@ -158,9 +158,7 @@ class DatasetWeighting(SampleStore):
 
     def set_strength(self, strength: float) -> None:
         """strength: from 0 (ones) to 1 (the weights as they were solved)."""
-        if not 0 <= strength <= 1:
-            raise UserError(f"the strength of weights must be between 0 and 1, got {strength}")
-        self.strength.fill_(strength)
+        self.strength.fill_(convert(strength, Share, "the strength of weights"))
         self._hand_out()
 
     @torch.no_grad()

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stablenet.errors import UserError
+from stablenet.values import NonNegative, Share, Whole, check_fields
 from stablenet.weighting.evidence import Evidence
 from stablenet.weighting.settings import PRESETS, WeightingSettings
 
@@ -175,11 +176,14 @@ class WholeSetPlan:
     penalty: of the weights; None keeps that of the preset.
     """
 
-    strength: float = 1.0
-    ramp: float = RAMP
-    offset: float = 0.0
-    components: int = 0
-    penalty: float | None = None
+    strength: Share = 1.0
+    ramp: Share = RAMP
+    offset: NonNegative = 0.0
+    components: Whole = 0
+    penalty: NonNegative | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def strength_in(self, epoch: int, epochs: int) -> float:
         """How far the weights go in epoch `epoch` (from 0) of `epochs`."""
