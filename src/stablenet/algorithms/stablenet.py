@@ -311,9 +311,10 @@ class ContextJudge(EpochJudge):
     def judge(self, figures: Mapping[str, Any]) -> Judgement:
         if self._weighting.settings.pairs != "labels" or "weighted_accuracy" not in figures:
             return Judgement()
-        seen = figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"]
-        found, note = self._whole_set.answer(*seen)
-        return Judgement(figures=found, penalty=recommended.penalize(*seen), note=note)
+        found, penalty, note = self._whole_set.answer(
+            figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"]
+        )
+        return Judgement(figures=found, penalty=penalty, note=note)
 
 
 FIRST_RELEASE = {"_judging.": "strategy.judging.", "offsets.": "strategy.whole_set.offsets."}

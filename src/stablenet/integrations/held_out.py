@@ -14,7 +14,7 @@ from stablenet.engine.ranking import PENALTY, WORST, validation_rank
 from stablenet.errors import UserError
 from stablenet.integrations.passes import find_device, read_taps, show_progress
 from stablenet.metrics import GroupCounts
-from stablenet.weighting import WholeSet, recommended, solve_dataset
+from stablenet.weighting import WholeSet, solve_dataset
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class HeldOut(nn.Module):
         record: dict[str, Any] = {"epoch": epoch, "validation": figures}
         note = ""
         if "weighted_accuracy" in figures:
-            seen = figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"]
-            _, note = whole_set.answer(*seen)
-            record[PENALTY] = recommended.penalize(*seen)
+            _, record[PENALTY], note = whole_set.answer(
+                figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"]
+            )
         rank = validation_rank(record)
         best = rank > self._best
         self._best = max(rank, self._best)

@@ -260,15 +260,12 @@ def is_clear(use: float) -> bool:
     return abs(use) > CLEAR
 
 
-def penalize(plain: float, weighted: float, effective: float) -> float:
-    """What is subtracted from the accuracy by which an epoch is ranked: the two's difference where it is clear.
+def penalize(plain: float, weighted: float, use: float) -> float:
+    """What is subtracted from the accuracy by which an epoch is ranked: how far the two differ, where that is clear.
 
-    So an epoch that does without the context comes first, unless it is far worse.
-
-    >>> round(penalize(0.90, 0.53, 88), 2), penalize(0.90, 0.88, 88)
-    (0.37, 0.0)
+    So an epoch that does without the context comes first, unless it is far worse.   use: see `context_use`.
     """
-    return abs(plain - weighted) if is_clear(context_use(plain, weighted, effective)) else 0.0
+    return abs(plain - weighted) if is_clear(use) else 0.0
 
 
 # --- Versions -----------------------------------------------------------------------------------------------------
