@@ -164,18 +164,18 @@ def _describe(
     from stablenet.diagnose.subject import is_source
     from stablenet.engine.run import RunFolder
 
-    told = str(csv) if csv else ""
+    listed = str(csv) if csv else ""
     if _is_plain_table(data):
         words = _spell(question)
-        return Asked(kind="table", data=data, options=words, table=words, csv=told)
+        return Asked(kind="table", data=data, options=words, table=words, csv=listed)
     if RunFolder(Path(data)).config.is_file():
-        return Asked(kind="run", data=data, csv=told)
+        return Asked(kind="run", data=data, csv=listed)
     options = ["--target", question["target"]] if question["target"] != LABEL else []
     options += ["--context", question["environment"]] if question["environment"] else []
     options += ["--part", part] if part else []
     options += ["--root", str(root)] if root is not None else []
     kind: Kind = "source" if is_source(data) else "own images"
-    return Asked(kind=kind, data=data, options=tuple(options), division=division, csv=told)
+    return Asked(kind=kind, data=data, options=tuple(options), division=division, csv=listed)
 
 
 def _spell(question: dict[str, Any]) -> tuple[str, ...]:

@@ -362,7 +362,7 @@ class Decided:
 
 
 def find_decision(records: Sequence[Mapping[str, Any]]) -> Decided | None:
-    """The decision in a run's records; None for methods that decide nothing, and runs that were told whether to act."""
+    """The decision in a run's records; None where the method, or the config, left nothing to decide."""
     for record in records:
         if record["kind"] == "solve" and "decision" in record:
             return Decided(bool(record["acts"]), str(record["decision"]))

@@ -235,10 +235,10 @@ class Training:
 
     def _start_step(self) -> None:
         with self._stop.breakable():
-            told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
-        if told:
+            found = self._session.algorithm.start_step(self._position.step, self._session.training_set)
+        if found:
             self._session.stepping.renew()
-            self._record_solve({"step": self._position.step, **told})
+            self._record_solve({"step": self._position.step, **found})
 
     def _judge_average(self, averaging: Averaging) -> None:
         self._check_finite()
@@ -257,8 +257,8 @@ class Training:
             self._keep_weights()
         self._record_solve(session.algorithm.end_epoch(position.epoch))
         with self._stop.breakable():
-            told = session.algorithm.refit(session.training_set)
-        self._record_solve(told)
+            found = session.algorithm.refit(session.training_set)
+        self._record_solve(found)
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
         self._timing.end_epoch(position.epoch, position.step)

@@ -81,9 +81,9 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling of a wrong file may raise anything
-        told = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise UserError(
-            f"cannot read the weights {path}: {told}; expected a state dict as torchvision publishes"
+            f"cannot read the weights {path}: {reason}; expected a state dict as torchvision publishes"
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(
