@@ -78,12 +78,11 @@ class HeldOut(nn.Module):
         """The network as it is after an epoch (from 1); where it predicts against the context, offsets are halved."""
         figures = self._validate(model)
         record: dict[str, Any] = {"epoch": epoch, "validation": figures}
-        found: dict[str, float] = {}
         note = ""
         if "weighted_accuracy" in figures:
-            plain, weighted = figures["accuracy"], figures["weighted_accuracy"]
-            found, note = whole_set.answer(plain, weighted, figures["weighted_count"])
-            record[PENALTY] = abs(plain - weighted) if found else 0.0
+            _, record[PENALTY], note = whole_set.answer(
+                figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"]
+            )
         rank = validation_rank(record)
         best = rank > self._best
         self._best = max(rank, self._best)
