@@ -36,7 +36,7 @@ def read_list(file: Path, columns: Columns, root: Path | None = None) -> ImageLi
     _refuse_gaps(rows, file)
     rows = rows.astype(str)
     rows, notes = _read_parts(rows, names, columns)
-    base, paths = _locate(rows[PATH].tolist(), file, root)
+    base, paths = locate_images(rows[PATH].tolist(), file, root)
     _refuse_missing(base, paths, file)
     classes, contexts = _sort_names(rows[LABEL]), _sort_names(rows.get(CONTEXT, pd.Series([NO_CONTEXT])))
     records: list[dict[str, object]] = [
@@ -108,7 +108,7 @@ def _read_parts(rows: pd.DataFrame, names: dict[str, str], columns: Columns) -> 
     return rows.drop(columns=PART), (f"{told}: the column is not read",)
 
 
-def _locate(names: Sequence[str], file: Path, root: Path | None) -> tuple[Path, list[str]]:
+def locate_images(names: Sequence[str], file: Path, root: Path | None) -> tuple[Path, list[str]]:
     """(folder, paths below it): relative names begin at root if any image is there, else in the list's folder.
 
     Where names are absolute or lead out of that folder, the folder is the deepest one that contains all images.
