@@ -21,13 +21,13 @@ from stablenet.engine.ranking import find_best
 from stablenet.engine.run import load_run
 from stablenet.engine.run_data import open_data
 from stablenet.engine.session import choose_device
-from stablenet.errors import UserError
+from stablenet.errors import UserError, write_count
 from stablenet.evaluation.evaluate import DEFAULT_RULE, find_failures
 from stablenet.long_work import format_time
 from stablenet.metrics import SMALLEST_GROUP
 from stablenet.pages import write_points
 from stablenet.report import ReportSettings, build_report
-from stablenet.report.comparisons import write_count, write_interval
+from stablenet.report.comparisons import write_interval
 from stablenet.tryout.plan_tryout import Request, plan_tryout
 
 Report = Callable[[str, int, int], None]  # what is done, how many, of how many
