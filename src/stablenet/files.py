@@ -52,7 +52,7 @@ def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) 
     sync: flush the file to disk; otherwise a power failure (not a killed process) may lose it.
     """
     if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe is never replaced by a file
-        with name_refusals(path):
+        with name_refusals(path), _find_reader(path):
             write(path)
         return
     # The same temporary name for all writers: leftovers of killed processes are overwritten and do not accumulate.
@@ -66,6 +66,19 @@ def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) 
     finally:
         with suppress(OSError):  # such as a name too long, whose error is already on its way
             partial.unlink()
+
+
+@contextmanager
+def _find_reader(path: Path) -> Iterator[None]:
+    """Raise for a pipe that nobody reads, which would be waited for without end; a reader is kept meanwhile."""
+    if not path.is_fifo():
+        yield
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_bytes(path: Path, data: bytes, sync: bool = True) -> None:

@@ -163,9 +163,11 @@ def weights(
 ) -> None:
     """Show the weights and offsets used in a run's loss."""
     from stablenet.cli.console import Console
+    from stablenet.cli.outputs import check_outputs
     from stablenet.engine.run import load_run
     from stablenet.report.inside import check_sheet, read_used, write_samples, write_sheet
 
+    check_outputs({"--csv": csv, "--output": output})
     if output is not None:
         check_sheet(output)
     opened = load_run(run)
