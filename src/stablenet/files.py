@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from stablenet.errors import UserError, explain_os_error, shorten_path
 from stablenet.values import is_text, show
@@ -120,6 +120,11 @@ def check_file(path: Path) -> None:
         raise explain_os_error(IsADirectoryError(errno.EISDIR, ""), path)
     if not stat.S_ISREG(mode):
         raise UserError(f"{shorten_path(path)} is a device or a pipe: give a file")
+
+
+def refuse_folder(error: OSError) -> NoReturn:
+    """For `os.walk`, which otherwise passes over folders that it cannot read."""
+    raise explain_os_error(error)
 
 
 def read_bytes(path: Path) -> bytes:
