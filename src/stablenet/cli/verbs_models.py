@@ -176,9 +176,11 @@ def predict(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are not readable images.")] = False,
 ) -> None:
     """Predict the classes of images; write probabilities as CSV or Parquet."""
+    from stablenet.cli.outputs import check_outputs
     from stablenet.evaluation.predict import check_images, check_table_path, gather_images, save_table
     from stablenet.export import load_model
 
+    check_outputs({"--output": output}, images)
     opened = load_model(model, rule)
     if output is not None:
         check_table_path(output)
