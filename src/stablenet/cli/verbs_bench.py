@@ -39,7 +39,7 @@ Columns = Annotated[list[str] | None, typer.Option(help="Columns of the table; c
 Seeds = Annotated[str, typer.Option(help="Number of seeds, counted from 0; or a list such as 10,11,12.")]
 Runs = Annotated[Path, typer.Option(help="Folder of run folders.")]
 Root = Annotated[Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")]
+Device = Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")]
 Tuned = Annotated[bool, typer.Option("--tuned", help="Use the values that `bench search` chose.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Parallel runs; by default as many as fit.")]
 PerGpu = Annotated[

@@ -1,4 +1,4 @@
-"""`stablenet list`, `stablenet runs` and `stablenet weights`: what is available, what was trained, what it weighed."""
+"""`stablenet list`, `stablenet runs`, `stablenet weights`: what is available, what was trained, and its weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_parts(
         note_renamed(kind, OLD_KINDS[kind])
         kind = OLD_KINDS[kind]
     if kind is not None and kind not in KINDS:
-        raise UserError(unknown_name("kind of part", kind, KINDS))
+        raise UserError(unknown_name("kind", kind, KINDS))
     console = Console()
     for wanted in KINDS if kind is None else (kind,):
         console.print(_show(wanted, match, timm))

@@ -39,8 +39,8 @@ def evaluate(
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 128,
 ) -> None:
     """Evaluate finished runs on the target; save metrics and predictions in their folders."""
     from stablenet.cli.console import Console
@@ -170,8 +170,8 @@ def predict(
             autocompletion=complete_rule,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 128,
     root: Annotated[Path | None, typer.Option(help="List: the folder where its paths begin.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are not readable images.")] = False,
 ) -> None:

@@ -45,7 +45,7 @@ def report(
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data sources.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
     watch: Annotated[bool, typer.Option("--watch", help="Serve the page on localhost and keep it updated.")] = False,
     port: Annotated[int, typer.Option(help="Port for --watch; 0 picks a free one.")] = 8137,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between updates, with --watch.")] = 5.0,
@@ -114,7 +114,7 @@ def saliency(
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Show where networks look: a page of SmoothGrad maps, runs side by side."""
     from stablenet.cli.console import Console

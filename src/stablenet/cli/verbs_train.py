@@ -47,7 +47,7 @@ def train(
         typer.Option(help="This run's folder, instead of one named after its hash.", autocompletion=complete_run),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an unfinished run.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
     checkpoint_minutes: Annotated[
         float, typer.Option(min=0, help="Minutes between checkpoints inside an epoch.")
     ] = 10.0,
@@ -274,7 +274,7 @@ def try_images(
     root: Annotated[Path | None, typer.Option(help="List: the folder where its paths begin.")] = None,
     backbone: Annotated[str, typer.Option(help="A network; by default one that fits images and machine.")] = "",
     pretrained: Annotated[str, typer.Option(help="Its weights: imagenet, or a .safetensors or .pth file.")] = "",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write; by default try-NAME.", show_default=False)
     ] = None,
