@@ -26,7 +26,7 @@ from stablenet.evaluation.evaluate import DEFAULT_RULE, find_failures
 from stablenet.long_work import format_time
 from stablenet.metrics import SMALLEST_GROUP
 from stablenet.pages import write_points
-from stablenet.report import ReportSettings, build_report
+from stablenet.report import Closing, ReportSettings, build_report
 from stablenet.report.comparisons import write_interval
 from stablenet.tryout.plan_tryout import Request, plan_tryout
 
@@ -69,8 +69,11 @@ def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
     diagnosis = _diagnose(request, say, report)
     kind, _ = choose_device(request.device)
     places = find_places(request.device)
-    say(plan_tryout(request, images, kind, sum(place.most for place in places)))
+    plan = plan_tryout(request, images, kind, sum(place.most for place in places))
+    say(plan)
     result = _train(request, places, report)
+    basis = count_basis(result)
+    sentence, advice = write_verdict(result, basis, declined=all_declined(result), failed=count_failed(result))
     settings = ReportSettings(
         runs=request.runs,
         output=request.output,
@@ -79,9 +82,8 @@ def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
         device=request.device,
         panels=0,
     )
-    page = build_report(settings).page
-    basis = count_basis(result)
-    sentence, advice = write_verdict(result, basis, declined=all_declined(result), failed=count_failed(result))
+    closing = Closing(advice, f"{images.describe()}; {plan}", {"the diagnosis": diagnosis.name}, request.commands())
+    page = build_report(settings, closing).page
     overrun = tell_overrun(time.monotonic() - start, request.minutes)
     return Tryout(sentence, advice, page, diagnosis, result, tuple(request.commands()), overrun)
 
