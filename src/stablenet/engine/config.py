@@ -134,6 +134,7 @@ class SwadConfig:
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """batch_size: over all processes.   max_steps: stop there, even within an epoch.
+    epoch_steps: end an epoch after so many batches, of images drawn anew each time; None takes all images.
     schedule: constant; steps (times `decay` at the `milestones`, epochs from 0); cosine (to zero, over all steps);
         quarter-cosine (to nearly zero, slowly at first, changed at epochs, as in the authors' published code).
     precision: auto is bf16 on a GPU, else 32.   balance_domains: equally many samples of every domain in a batch.
@@ -144,6 +145,7 @@ class TrainConfig:
 
     epochs: Count = 30
     max_steps: Count | None = None
+    epoch_steps: Count | None = None
     batch_size: Count = 128  # the authors' published code; the paper gives none
     optimizer: Optimizer = "sgd"
     learning_rate: Positive = 0.01

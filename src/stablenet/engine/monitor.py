@@ -99,7 +99,10 @@ def _try_speed(config: RunConfig, manifest: Manifest, device: str) -> float:
 def _count_steps(config: RunConfig, images: int) -> int:
     train = config.train
     settings = BatchSettings(
-        batch_size=train.batch_size, balance_domains=train.balance_domains, drop_last=train.drop_last
+        batch_size=train.batch_size,
+        balance_domains=train.balance_domains,
+        drop_last=train.drop_last,
+        most=train.epoch_steps,
     )
     steps = count_batches(images, settings)
     if steps == 0:
