@@ -40,6 +40,12 @@ class UserError(ValueError):
     """An error in the user's input or files; the command line prints it without a traceback."""
 
 
+def write_count(number: int, what: str) -> str:
+    """For a message: "1 seed", "3 seeds", "2 classes"."""
+    ending = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number:,} {what}{ending}"
+
+
 def explain_os_error(error: OSError, path: Path | str | None = None) -> UserError:
     """An operating system's error in one sentence, with the file and what to do.   path: instead of the error's."""
     place = error.filename if path is None else path

@@ -148,6 +148,7 @@ def make_orders(
     root: Path | None = None,
     device: str = "auto",
     threads: int = 1,
+    figures_only: bool = False,
 ) -> list[RunOrder]:
     """Orders for the workers; paths are absolute, because workers may have another working directory."""
     return [
@@ -164,6 +165,7 @@ def make_orders(
             gigabytes=each.gigabytes,
             imports=table.imports,
             folders=tuple(map(str, table.folders)),
+            figures_only=figures_only,
         )
         for each in planned
     ]
