@@ -172,18 +172,23 @@ def predict(
     ] = None,
     device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 128,
+    root: Annotated[Path | None, typer.Option(help="List: the folder where its paths begin.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are not readable images.")] = False,
 ) -> None:
     """Predict the classes of images; write probabilities as CSV or Parquet."""
-    from stablenet.evaluation.predict import check_table_path, gather_images, save_table
+    from stablenet.cli.outputs import check_outputs
+    from stablenet.evaluation.predict import check_images, check_table_path, gather_images, save_table
     from stablenet.export import load_model
 
+    check_outputs({"--output": output}, images)
     opened = load_model(model, rule)
     if output is not None:
         check_table_path(output)
-    gathered = gather_images(images)
+    gathered = gather_images(images, root)
     if skip_bad:
         gathered = _leave_out_broken(opened, gathered)
+    else:
+        check_images([Path(path) for path in gathered["path"]])
     table = _predict(opened, gathered, device, batch_size)
     if output is None:
         table.to_csv(sys.stdout, index=False)

@@ -118,17 +118,20 @@ def saliency(
 ) -> None:
     """Show where networks look: a page of SmoothGrad maps, runs side by side."""
     from stablenet.cli.console import Console
+    from stablenet.cli.outputs import check_outputs
     from stablenet.engine.run import load_run
     from stablenet.frames import write_csv
     from stablenet.saliency import SaliencySettings, look
     from stablenet.saliency.views import tabulate_views, write_page
 
+    numbers = output.with_suffix(".csv")
+    check_outputs({"--output": output, "the table of numbers": numbers}, images or [])
     opened = [load_run(path) for path in runs]
     subjects = _find_subjects(opened, images or [], masks, count, part, root)
     settings = SaliencySettings(samples=samples, noise=noise)
     gallery = look(opened, subjects, settings, rule=rule, device=device)
     write_page(gallery, output)
-    write_csv(tabulate_views(gallery), output.with_suffix(".csv"))
+    write_csv(tabulate_views(gallery), numbers)
     console = Console()
     console.print(_summarise(gallery))
     console.print(f"page: {output}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,6 +78,7 @@ def train(
     from stablenet.engine.train import train as run_training
 
     chosen = assemble(config, recipe, method, seed, settings, folder if resume else None)
+    _refuse_unread(root, chosen)
     runtime = Runtime(
         runs=runs,
         folder=folder,
@@ -99,6 +101,18 @@ def train(
         bar.print_stop()
         raise typer.Exit(INTERRUPTED) from None
     bar.print_end(run)
+
+
+def _refuse_unread(root: Path | None, config: RunConfig) -> None:
+    """A folder that was typed is for something; the variable may be for other sources."""
+    from stablenet.data.sources import SOURCES
+
+    typed = root is not None and str(root) != os.environ.get("STABLENET_DATA")
+    if typed and not SOURCES[config.data.source].needs_root and not config.model.pretrained:
+        raise UserError(
+            f"the images of {config.data.source} are bundled, so that nothing of --root {root} would be read: for your "
+            "own images add --set data.source=folder, or leave --root out"
+        )
 
 
 def _name_loggers(loggers: list[str], tensorboard: bool) -> tuple[str, ...]:

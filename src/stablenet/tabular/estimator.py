@@ -212,7 +212,7 @@ class WeightedRegressor(RegressorMixin, WeightedEstimator):  # type: ignore[misc
     """A regression with learned row weights; ridge by default."""
 
     def _default_estimator(self) -> Any:
-        return Ridge(alpha=1.0)
+        return Ridge(alpha=1.0, copy_X=False)  # the design is not used again, and may be large
 
     def _read_target(self, y: Any) -> Array:
         return np.asarray(_check_y(y, y_numeric=True, estimator=self), dtype=np.float64)
