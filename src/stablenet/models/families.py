@@ -205,6 +205,18 @@ def call_with(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -
         raise UserError(f"the backbone {name} could not be built with model.parameters: {reason}") from error
 
 
+def find_stages(body: nn.Module) -> dict[str, str]:
+    """Stage -> path of its module, for a network that torchvision or timm made; empty for any other.
+
+    Empty also where maps have their channels last, as `FeatureTaps` would have to know.
+    """
+    if type(body).__name__ in _CHANNELS_LAST:
+        return {}
+    if hasattr(body, "feature_info"):
+        return _timm_stages(body)
+    return _torchvision_stages(body) if type(body).__module__.startswith("torchvision.") else {}
+
+
 def _torchvision_stages(body: nn.Module) -> dict[str, str]:
     kind = type(body).__name__
     paths = _STAGES.get(kind, ())
