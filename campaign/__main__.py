@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -34,6 +35,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="repeat the trials that failed")
     given = parser.parse_args(words)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would trials
     given.work.mkdir(parents=True, exist_ok=True)
     make_workshop(given.work / "workshop")
     import_everything()

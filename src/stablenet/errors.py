@@ -23,6 +23,7 @@ _REFUSALS = {
     errno.EEXIST: "{path} exists already and is in the way: choose another path",
     errno.ENOTEMPTY: "{path} exists already and is in the way: choose another path",
     errno.ENAMETOOLONG: "{path} is too long a name for this file system: choose a shorter one",
+    errno.ENXIO: "{path} is a pipe that nobody reads: start its reader first, or give a file",
     errno.ELOOP: "{path} cannot be reached: its links form a loop; choose another path",
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,

@@ -119,6 +119,15 @@ def test_absolute_paths_serve_everywhere(place: Path) -> None:
     assert ">StableNet diagnosis · absolute ·" in Path("page.html").read_text()
 
 
+def test_a_folder_that_would_not_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default the bundled digits are trained on, whatever folder is named."""
+    with pytest.raises(UserError, match=r"nothing of --root photos would be read: .*--set data\.source=folder"):
+        run("train", "--root", "photos", *TRAIN)
+    assert not Path("runs").exists()
+    monkeypatch.setenv("STABLENET_DATA", str(place))  # which is for other sources
+    run("train", *TRAIN, "--set", "train.max_steps=1", "--dry-run")
+
+
 def test_a_missing_file_is_named_before_any_is_read(place: Path) -> None:
     Path("photos/dog/7.png").unlink()
     for words in (

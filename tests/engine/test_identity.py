@@ -40,6 +40,12 @@ def test_a_hash_of_version_0_1_is_found_again():
     assert identify(read_config({}), Contents()).hash == KNOWN
 
 
+def test_the_length_of_an_epoch_counts_where_it_is_set():
+    config = tiny_config("erm", "train.epoch_steps=2")
+    assert hash_of(config) != hash_of(tiny_config("erm"))
+    assert hash_of(config) == hash_of(read_config(config.plain()))
+
+
 def test_columns_and_the_contents_of_a_list_count_where_they_are_used():
     config = tiny_config("erm", "data.source=image-list")
     assert hash_of(config) != hash_of(tiny_config("erm", "data.source=image-list", "data.columns.label=species"))

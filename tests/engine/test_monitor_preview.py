@@ -32,6 +32,8 @@ def test_it_is_what_training_then_does(tmp_path, monkeypatch):
     assert run.path == seen.folder
     assert run.manifest.hash == seen.manifest.hash
     assert run.records[0]["steps_per_epoch"] == seen.steps_per_epoch
+    shorter = preview(assemble_config(settings=[*SETTINGS, "train.epoch_steps=2"]), runtime)
+    assert shorter.steps_per_epoch == 2 < seen.steps_per_epoch
     assert run.status["step"] == seen.steps == 13
     before = list_files(tmp_path)
     again = preview(config, runtime)

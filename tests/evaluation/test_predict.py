@@ -87,7 +87,7 @@ def test_a_table_holds_the_same_and_comes_back_from_files(predictions, tmp_path)
 
 
 def test_other_formats_and_places_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"written to a \.csv or \.parquet file, got 'a\.xlsx'"):
+    with pytest.raises(UserError, match=r"written as \.csv or \.parquet, got 'a\.xlsx'"):
         save_table(pd.DataFrame(), tmp_path / "a.xlsx")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot write"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -293,6 +294,16 @@ def test_a_mixed_frame_prepared_column_by_column(mixed):
     ).set_output(transform="pandas")
     pipeline = make_pipeline(prepared, StableRegressor()).fit(gaps, y)
     np.testing.assert_allclose(pipeline.predict(gaps), StableRegressor().fit(gaps, y).predict(gaps), rtol=1e-4)
+
+
+def test_a_fit_takes_little_memory_beside_the_table():
+    x = np.random.default_rng(0).standard_normal((20_000, 50))
+    y = x[:, 0] + x[:, 1] ** 2
+    tracemalloc.start()
+    StableRegressor(num_functions=0, interactions=0, max_evaluations=1).fit(x, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2.4 * x.nbytes  # the design, and another for the final regression
 
 
 def test_the_public_names():

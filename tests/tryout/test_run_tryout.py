@@ -46,7 +46,7 @@ def test_the_command_ends_with_a_page_and_goes_on_where_it_was(images, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "64 images in 2 classes, 2 contexts" in done.stderr
     assert "longer than the 6 s of --minutes" in done.stderr
-    assert "2 seeds, 13 test images" in done.stdout
+    assert "2 seeds, 13 test images each" in done.stdout
     page = tmp_path / "try-squares" / "index.html"
     shown = " ".join(page.read_text().split())
     assert '<p class="advice">Keep plain training. The reason: ' in shown

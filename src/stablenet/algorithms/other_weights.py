@@ -27,7 +27,7 @@ from stablenet.long_work import count_steps
 from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.values import Count, Filled, NonNegative, Positive, Share, Whole, check_fields, require
-from stablenet.weighting import Solution, WeightingSettings, effective_sample_size, standardize
+from stablenet.weighting import Solution, WeightingSettings, effective_sample_size, recommended, standardize
 from stablenet.weighting.fourier import median_distance
 from stablenet.weighting.inputs import check_finite, join_layers
 from stablenet.weighting.settings import settings_of
@@ -110,7 +110,7 @@ class HSICSettings:
     def solver(self) -> WeightingSettings:
         """The weight solver's settings, checked by itself."""
         own = {name: getattr(self, name) for name in ("steps", "learning_rate", "penalty", "min_ess")}
-        return settings_of("recommended", {"pairs": "features", "objective": "relative", "groups": 0, **own})
+        return settings_of(recommended.NAME, {"pairs": "features", "objective": "relative", "groups": 0, **own})
 
 
 class HSIC(Algorithm[HSICSettings]):

@@ -18,6 +18,7 @@ from torch.nn import functional
 from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, TrainingSet, classify
 from stablenet.algorithms.domain_losses import mean_by_group, scale_slope, weigh_samples
 from stablenet.data.loader import Batch
+from stablenet.errors import UserError
 from stablenet.long_work import count_steps
 from stablenet.models import Network
 from stablenet.models.taps import LAST
@@ -118,6 +119,8 @@ def read_outputs(network: Network, training_set: TrainingSet) -> Outputs:
     head = network.head.weight, network.head.bias
     network.read_taps((LAST,), ((batch, batch.x) for batch in training_set.batches()), keep)
     index, y, logits = (torch.cat(column) for column in zip(*rows, strict=True))
+    if not logits.isfinite().all():
+        raise UserError("the first network's outputs are not finite: lower train.learning_rate")
     order = index.argsort()
     return Outputs(index[order], y[order], logits[order])
 

@@ -100,9 +100,11 @@ def diagnose(
     ] = None,
 ) -> None:
     """Check, without training, whether context predicts the label in this data and StableNet would help."""
+    from stablenet.cli.outputs import check_outputs
     from stablenet.diagnose.diagnosis_page import write_exceptions, write_page
     from stablenet.evaluation.predict import check_table_path
 
+    check_outputs({"--output": output, "--csv": csv}, [Path(data), manifest, root])
     if csv is not None:
         check_table_path(csv)
     question = _ask(target, environment, task, leave_out, categorical, missing, seed)
@@ -310,6 +312,7 @@ def fit(
 ) -> None:
     """Fit a table, cross-validate over its environments and write a page."""
     from stablenet.cli.console import Console
+    from stablenet.cli.outputs import check_outputs
     from stablenet.tabular.estimators import check_saving
     from stablenet.tabular.fit import TableChoices, fit_table, write_page
     from stablenet.tabular.reading import read_csv
@@ -318,8 +321,9 @@ def fit(
     choices = TableChoices(**question, method=method, estimator=estimator)
     if save is not None:
         check_saving(save, estimator)
-    report = fit_table(read_csv(data), choices)
     where = page or data.with_suffix(".html")
+    check_outputs({"--page": where, "--weights": weights, "--save": save}, [data])
+    report = fit_table(read_csv(data), choices)
     write_page(report, where)
     console = Console()
     _print_report(console, report)

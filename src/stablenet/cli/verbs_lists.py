@@ -1,7 +1,8 @@
-"""`stablenet list`, `stablenet runs` and `stablenet weights`: what is available, what was trained, what it weighed."""
+"""`stablenet list`, `stablenet runs`, `stablenet weights`: what is available, what was trained, and its weights."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from stablenet.engine.run import Run
+    from stablenet.errors import UserError
     from stablenet.report.inside import UsedTable
 
 KINDS = ("methods", "recipes", "data", "splits", "backbones", "presets")
@@ -35,7 +38,7 @@ def list_parts(
         note_renamed(kind, OLD_KINDS[kind])
         kind = OLD_KINDS[kind]
     if kind is not None and kind not in KINDS:
-        raise UserError(unknown_name("kind of part", kind, KINDS))
+        raise UserError(unknown_name("kind", kind, KINDS))
     console = Console()
     for wanted in KINDS if kind is None else (kind,):
         console.print(_show(wanted, match, timm))
@@ -111,15 +114,21 @@ def runs(
 
     if not folder.is_dir():
         raise UserError(f"no runs in {folder}: train one with `stablenet train`, or give another folder")
-    Console().print(tabulate_runs(folder))
+    broken: dict[Path, UserError] = {}
+    table = tabulate_runs(folder, broken)
+    if broken and not table.row_count:
+        raise next(iter(broken.values()))
+    Console().print(table)
+    for path, error in broken.items():
+        typer.secho(f"note: left out {path.name}: {error}", fg=typer.colors.YELLOW, err=True)
 
 
-def tabulate_runs(folder: Path) -> Table:
+def tabulate_runs(folder: Path, broken: dict[Path, UserError]) -> Table:
+    """A row per run.   broken: is filled with those that cannot be read."""
     from rich.table import Column, Table
-    from rich.text import Text
 
-    from stablenet.engine.ranking import find_best
     from stablenet.engine.run import list_runs
+    from stablenet.errors import UserError
 
     table = Table(
         Column("run", overflow="fold"),
@@ -130,21 +139,29 @@ def tabulate_runs(folder: Path) -> Table:
         "best validation",
         title=f"runs in {folder}",
     )
-    for run in list_runs(folder):
-        status = run.status
-        best = find_best(run.records)
-        failed = status["reason"] and status["state"] == "failed"
-        why = f"\n{status['reason'].splitlines()[0][:80]}" if failed else ""
-        state = Text.assemble((status["state"], _COLOURS[status["state"]]), why)
-        table.add_row(
-            run.path.name,
-            run.config.method.name,
-            str(run.config.seed),
-            state,
-            f"{status['epoch']}/{run.config.train.epochs}",
-            f"{100 * best['validation']['accuracy']:.1f} % (epoch {best['epoch']})" if best else "–",
-        )
+    for run in list_runs(folder, broken.__setitem__):
+        try:
+            table.add_row(*_describe_run(run))
+        except UserError as error:
+            broken[run.path] = error
     return table
+
+
+def _describe_run(run: Run) -> Iterator[str | Text]:
+    from rich.text import Text
+
+    from stablenet.engine.ranking import find_best
+
+    status = run.status
+    best = find_best(run.records)
+    failed = status["reason"] and status["state"] == "failed"
+    why = f"\n{status['reason'].splitlines()[0][:80]}" if failed else ""
+    yield run.path.name
+    yield run.config.method.name
+    yield str(run.config.seed)
+    yield Text.assemble((status["state"], _COLOURS[status["state"]]), why)
+    yield f"{status['epoch']}/{run.config.train.epochs}"
+    yield f"{100 * best['validation']['accuracy']:.1f} % (epoch {best['epoch']})" if best else "–"
 
 
 def weights(
@@ -163,9 +180,11 @@ def weights(
 ) -> None:
     """Show the weights and offsets used in a run's loss."""
     from stablenet.cli.console import Console
+    from stablenet.cli.outputs import check_outputs
     from stablenet.engine.run import load_run
     from stablenet.report.inside import check_sheet, read_used, write_samples, write_sheet
 
+    check_outputs({"--csv": csv, "--output": output})
     if output is not None:
         check_sheet(output)
     opened = load_run(run)

@@ -39,8 +39,8 @@ def evaluate(
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 128,
 ) -> None:
     """Evaluate finished runs on the target; save metrics and predictions in their folders."""
     from stablenet.cli.console import Console
@@ -170,15 +170,17 @@ def predict(
             autocompletion=complete_rule,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 128,
     root: Annotated[Path | None, typer.Option(help="List: the folder where its paths begin.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are not readable images.")] = False,
 ) -> None:
     """Predict the classes of images; write probabilities as CSV or Parquet."""
+    from stablenet.cli.outputs import check_outputs
     from stablenet.evaluation.predict import check_images, check_table_path, gather_images, save_table
     from stablenet.export import load_model
 
+    check_outputs({"--output": output}, images)
     opened = load_model(model, rule)
     if output is not None:
         check_table_path(output)

@@ -48,6 +48,7 @@ from stablenet.pages import (
     write_points,
     write_text,
 )
+from stablenet.weighting import recommended
 from stablenet.weighting.dataset import dataset_settings
 
 
@@ -165,9 +166,6 @@ def draw_learning(findings: Findings, part: str, name: str) -> str | None:
     return draw_curves(curves, f"{part} {name} per epoch")
 
 
-PRESET = "recommended"
-
-
 @dataclass(frozen=True)
 class SampleWeights:
     """weights: (n,), mean one.   agrees: (n,) bool, whether a sample has its class's dominant background.
@@ -208,7 +206,7 @@ def read_sample_weights(run: Run) -> SampleWeights:
         dependence=(solve["dependence_before"], solve["dependence_after"]),
         told=solve["context_explains"],
         ess=effective_share(weights),
-        floor=dataset_settings(PRESET, {}).min_ess,
+        floor=dataset_settings(recommended.NAME, {}).min_ess,
         shares=(
             share_dominant(torch.ones_like(weights), samples.y, agrees),
             share_dominant(weights, samples.y, agrees),

@@ -99,7 +99,10 @@ def _try_speed(config: RunConfig, manifest: Manifest, device: str) -> float:
 def _count_steps(config: RunConfig, images: int) -> int:
     train = config.train
     settings = BatchSettings(
-        batch_size=train.batch_size, balance_domains=train.balance_domains, drop_last=train.drop_last
+        batch_size=train.batch_size,
+        balance_domains=train.balance_domains,
+        drop_last=train.drop_last,
+        most=train.epoch_steps,
     )
     steps = count_batches(images, settings)
     if steps == 0:
@@ -108,7 +111,7 @@ def _count_steps(config: RunConfig, images: int) -> int:
 
 
 def _list_alike(config: RunConfig, runs: Path) -> Iterator[Run]:
-    for run in list_runs(runs):
+    for run in list_runs(runs, lambda path, error: None):  # one that is damaged tells no speed
         if _key(run.config) == _key(config):
             yield run
 

@@ -10,11 +10,11 @@ The fields of the records are listed in `stablenet.engine`. The table `weights.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, hash_values
 from stablenet.engine.identity import identify, name_version, read_contents, recall_version
 from stablenet.engine.ranking import PENALTY
 from stablenet.errors import UserError
-from stablenet.files import is_locked, read_lines, read_object, remove_lock, write_json, write_whole
+from stablenet.files import is_locked, name_refusals, read_lines, read_object, remove_lock, write_json, write_whole
 from stablenet.frames import read_frame
 from stablenet.values import SettingError, Whole, read_fields
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from stablenet.engine.run_data import RunData
     from stablenet.models import Network
 
+
+LeaveOut: TypeAlias = Callable[[Path, UserError], None]
 
 NEUTRAL = {"weight": 1.0, "offset": 0.0, "context": 0.0}  # of a sample in unweighted training
 
@@ -395,6 +397,18 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and value >= 0
 
 
-def list_runs(runs: Path) -> Iterator[Run]:
-    """All runs below a folder, by name."""
-    yield from (load_run(path.parent) for path in sorted(runs.glob("*/config.json")))
+def list_runs(runs: Path, leave_out: LeaveOut | None = None) -> Iterator[Run]:
+    """All runs below a folder, by name.   leave_out: is told of those that cannot be read, instead of raising."""
+    with name_refusals(runs):
+        paths = sorted(runs.iterdir()) if runs.is_dir() else []
+    for path in paths:
+        try:
+            with name_refusals(path):
+                found = load_run(path) if RunFolder(path).config.exists() else None
+        except UserError as error:
+            if leave_out is None:
+                raise
+            leave_out(path, error)
+            continue
+        if found is not None:
+            yield found

@@ -341,14 +341,14 @@ class Training:
         """Save a checkpoint, unless the loss was not finite: then the previous one stays."""
         self._check_finite()
         position = self._position
-        if self._records is not None:
+        if self._records is not None and not self._session.runtime.figures_only:
             position.records = self._records.length()
             position.oracle = self._oracle.length() if self._oracle else 0
             for lines in (self._records, self._oracle):
                 if lines is not None:
                     self._session.writer.do(lines.sync)  # a checkpoint is never ahead of its records
             save_checkpoint(self._session, position, self._totals, self._averaging)
-            self._set_status(RUNNING)
+        self._set_status(RUNNING)
         self._timing.checkpoint_done()
 
     def _interrupt(self) -> None:

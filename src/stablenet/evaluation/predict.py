@@ -5,6 +5,7 @@ A table of predictions, with the labels and domains of the samples, is the input
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from stablenet.data.sources.folder import IMAGE_SUFFIXES
 from stablenet.data.sources.own import locate_images
 from stablenet.engine.session import choose_device
 from stablenet.errors import UserError
-from stablenet.files import check_names, read_bytes, write_whole
+from stablenet.files import check_names, read_bytes, refuse_folder, write_whole
 from stablenet.frames import SUFFIXES, read_frame
 from stablenet.metrics import GroupCounts, calibration_error
 
@@ -237,7 +238,9 @@ def _gather(place: Path, root: Path | None) -> pd.DataFrame:
 
 
 def _gather_folder(folder: Path) -> pd.DataFrame:
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    walked = os.walk(folder, onerror=refuse_folder)
+    paths = (Path(place, name) for place, _, names in walked for name in names)
+    found = sorted(path for path in paths if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not found:
         raise UserError(f"the folder {folder} contains no images ({', '.join(IMAGE_SUFFIXES)})")
     check_names(found)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from stablenet.errors import UserError
 from stablenet.integrations.criterion import classify
 from stablenet.integrations.held_out import EpochResult, HeldOut
-from stablenet.integrations.reading import (
+from stablenet.integrations.passes import (
     Indexed,
     OwnRange,
     SizedDataset,
@@ -27,7 +27,10 @@ from stablenet.integrations.reading import (
     shard_again,
     show_progress,
 )
+from stablenet.models.taps import list_places
+from stablenet.values import Count, NonNegative, Seed, Whole, check_arguments, show
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, WholeSet, distributed, recommended
+from stablenet.weighting.chunks import MemorySize
 from stablenet.weighting.evidence import EvidenceSums, UnitRange, describe_images
 
 
@@ -37,6 +40,16 @@ def check_classes(y: Tensor) -> None:
         raise UserError(
             f"every sample needs one class, a whole number, got a batch of {y.dtype} with the shape {tuple(y.shape)}: "
             "weights and offsets for a regression, or for several labels of one image, are not implemented"
+        )
+
+
+def check_contexts(contexts: Any, size: int) -> None:
+    """Refuse contexts that are no numbers from 0 on, one for each of `size` samples."""
+    fits = isinstance(contexts, Tensor) and contexts.shape == (size,) and not contexts.is_floating_point()
+    if not fits or contexts.is_complex() or int(contexts.min()) < 0:
+        raise UserError(
+            f"contexts must be a tensor of whole numbers from 0 on, one for each of the {size} samples, "
+            f"got {show(contexts)}"
         )
 
 
@@ -89,28 +102,29 @@ class DatasetCriterion(nn.Module):
         taps: Sequence[str],
         samples: SizedDataset,
         *,
-        num_classes: int,
-        epochs: int,
+        num_classes: Count,
+        epochs: Count,
         pretrained: bool = False,
-        offset: float | None = None,
+        offset: NonNegative | None = None,
         act: Literal["auto", "always"] = "auto",
         contexts: Tensor | None = None,
         held_out: SizedDataset | None = None,
         progress: bool = True,
-        seed: int = 0,
+        seed: Seed = 0,
         storage: torch.dtype = torch.float16,
-        memory: str | None = None,
+        memory: MemorySize | None = None,
         features: str | Path = "device",
-        batch_size: int = 128,
-        num_workers: int = 0,
+        batch_size: Count = 128,
+        num_workers: Whole = 0,
     ) -> None:
+        check_arguments(DatasetCriterion.__init__, locals())
         super().__init__()
-        if epochs < 1:
-            raise UserError(f"epochs must be 1 or more, got {epochs}")
         indexed = samples if isinstance(samples, Indexed) else Indexed(samples)
         self._size, self._classes, self._epochs = len(indexed), num_classes, epochs
+        if contexts is not None:
+            check_contexts(contexts, self._size)
         self._epoch, self._seen = 0, 0  # the epoch in work, and samples seen in it by all processes
-        self._taps = tuple(taps)
+        self._taps = list_places(taps)
         plan = recommended.recommend(pretrained=pretrained, offset=offset)
         self.whole_set = WholeSet(
             plan,

@@ -13,7 +13,7 @@ from stablenet.errors import UserError
 from stablenet.integrations.criterion import LOSSES, PerSampleLoss, StableCriterion
 from stablenet.integrations.dataset_criterion import DatasetCriterion
 from stablenet.integrations.held_out import EpochResult
-from stablenet.integrations.reading import SizedDataset
+from stablenet.integrations.passes import SizedDataset
 
 
 class DatasetCallback(pl.Callback):

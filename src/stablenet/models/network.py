@@ -186,7 +186,7 @@ class Network(nn.Module):
         return self._cut
 
     def _check_features(self, features: Any, batch: int) -> Tensor:
-        if not isinstance(features, Tensor) or not features.is_floating_point() or features.dtype == torch.float64:
+        if not isinstance(features, Tensor) or not self._takes(features):
             found = features.dtype if isinstance(features, Tensor) else f"a {type(features).__name__}"
             raise UserError(
                 f"the backbone gave {found}, expected features of torch.float32: let its forward return one such tensor"
@@ -199,6 +199,13 @@ class Network(nn.Module):
         if features.shape[0] != batch:  # not len(): an exported network takes batches of any size
             raise UserError(f"the backbone gave {len(features)} features for {batch} images: give one for each image")
         return features
+
+    def _takes(self, features: Tensor) -> bool:
+        """Whether the head can work with features of this type: those of its own, or of less precision in autocast."""
+        if features.dtype == torch.float64 or not features.is_floating_point():
+            return False
+        own = next(self.head.parameters()).dtype
+        return features.dtype == own or torch.is_autocast_enabled(features.device.type)
 
     def forward_head(self, features: Tensor) -> Tensor:
         """(B, width) -> logits (B, classes)."""
