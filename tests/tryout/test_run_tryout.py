@@ -49,7 +49,7 @@ def test_the_command_ends_with_a_page_and_goes_on_where_it_was(images, tmp_path)
     assert "2 seeds, 13 test images each" in done.stdout
     page = tmp_path / "try-squares" / "index.html"
     shown = " ".join(page.read_text().split())
-    assert '<p class="advice">Too little for a verdict' in shown
+    assert '<p class="advice">Keep plain training. The reason: ' in shown
     assert "64 images in 2 classes, 2 contexts, no given split; a small network from random weights" in shown
     assert '<a href="diagnosis.html">the diagnosis</a>' in shown
     assert all(line.strip() in shown for line in done.stdout.splitlines() if line.startswith("  stablenet"))
