@@ -164,7 +164,7 @@ def _describe(
     """What was diagnosed, with the options that say how it is read."""
     from stablenet.diagnose.diagnosis_page import Asked, Kind
     from stablenet.diagnose.subject import is_source
-    from stablenet.engine.run import RunFolder
+    from stablenet.engine.run_folder import RunFolder
 
     told = str(csv) if csv else ""
     if _is_plain_table(data):
@@ -219,7 +219,8 @@ def _open(
 ) -> Any:
     from stablenet.diagnose.subject import Division, is_source, open_place, open_run, open_source
     from stablenet.engine.config import parse_setting
-    from stablenet.engine.run import RunFolder, load_run
+    from stablenet.engine.run import load_run
+    from stablenet.engine.run_folder import RunFolder
 
     folder = os.environ.get("STABLENET_DATA")
     root = root or (Path(folder) if folder else None)

@@ -33,10 +33,6 @@ from stablenet.engine.interrupts import (
 from stablenet.engine.monitor import Curves, Timing, Watcher, check_loggers
 from stablenet.engine.ranking import describe_judgement
 from stablenet.engine.run import (
-    FAILED,
-    FINISHED,
-    INTERRUPTED,
-    RUNNING,
     Run,
     choose_folder,
     describe_config,
@@ -47,6 +43,7 @@ from stablenet.engine.run import (
     tabulate_weights,
 )
 from stablenet.engine.run_data import check_config, open_data
+from stablenet.engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING
 from stablenet.engine.session import Runtime, Session, build_session, own_random_numbers, seed_generators, start_fabric
 from stablenet.engine.state import Position, keep_models, restore_checkpoint, save_checkpoint, save_model, share_buffers
 from stablenet.engine.stepping import EpochMeans, learning_rate, set_rate
