@@ -313,7 +313,7 @@ def fit(
 ) -> None:
     """Fit a table, cross-validate over its environments and write a page."""
     from stablenet.cli.console import Console
-    from stablenet.cli.outputs import check_outputs
+    from stablenet.cli.outputs import check_outputs, name_beside
     from stablenet.tabular.estimators import check_saving
     from stablenet.tabular.fit import TableChoices, fit_table, write_page
     from stablenet.tabular.reading import read_csv
@@ -322,7 +322,7 @@ def fit(
     choices = TableChoices(**question, method=method, estimator=estimator)
     if save is not None:
         check_saving(save, estimator)
-    where = page or data.with_suffix(".html")
+    where = page or name_beside(data, ".html")
     check_outputs({"--page": where, "--weights": weights, "--save": save}, [data])
     report = fit_table(read_csv(data), choices)
     write_page(report, where)

@@ -101,14 +101,14 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     with alone, own_random_numbers(fabric.device), _explained(config), name_lost_process():
         try:
             session = build_session(config, runtime, fabric, folder, data)
-        except BaseException:  # a run that could not start leaves no folder
+            with watch_signals(fabric.world_size) as stop, telling(watcher.tell if first else lambda text: None):
+                Training(session, watcher if first else Watcher(), stop, described).run()
+        except BaseException:  # a run that could not start, which has no records, leaves no folder
             if first and not folder.records.exists():
                 folder.forget()
                 if new_parent and not any(parent.iterdir()):
                     parent.rmdir()
             raise
-        with watch_signals(fabric.world_size) as stop, telling(watcher.tell if first else lambda text: None):
-            Training(session, watcher if first else Watcher(), stop, described).run()
         fabric.barrier()  # the first process writes the last files
     return load_run(folder.path)
 
