@@ -13,7 +13,8 @@ from stablenet.bench.executors import Event, LocalExecutor, Place
 from stablenet.bench.worker import RunOrder, speeds_path
 from stablenet.engine.config import HASH_DIGITS, RunConfig, assemble_config
 from stablenet.engine.identity import identify, read_contents
-from stablenet.engine.run import FINISHED, Run, list_runs, load_run
+from stablenet.engine.run import Run, list_runs, load_run
+from stablenet.engine.run_folder import FINISHED
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import DEFAULT_RULE, RECORDS, select_epoch
 from stablenet.files import read_lines
