@@ -31,8 +31,9 @@ from stablenet.engine import feature_cache
 from stablenet.engine.config import RunConfig, assemble_config
 from stablenet.engine.interrupts import StopRequest
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.run import RunFolder, describe_config, open_folder
+from stablenet.engine.run import describe_config, open_folder
 from stablenet.engine.run_data import RunData, open_data
+from stablenet.engine.run_folder import RunFolder
 from stablenet.engine.session import Runtime, Session, build_session, make_algorithm, start_fabric
 from stablenet.engine.stepping import make_optimizer
 from stablenet.engine.train import Training, evaluate_loader

@@ -309,3 +309,17 @@ def test_a_fit_takes_little_memory_beside_the_table():
 def test_the_public_names():
     assert stablenet.StableRegressor is StableRegressor
     assert stablenet.StableClassifier is StableClassifier
+
+
+def test_text_in_an_array_says_how_to_keep_the_columns_apart():
+    """What an imputer makes of a frame with categories, where the step is not asked for a frame."""
+    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, np.nan] * 5, "town": ["hills", "harbour"] * 10})
+    target = np.arange(20.0)
+    imputed = make_pipeline(SimpleImputer(strategy="most_frequent"), StableRegressor())
+    with pytest.raises(UserError, match=r"the array holds text, such as 'hills': pass a data frame.*set_output"):
+        imputed.fit(frame, target)
+    imputed[:-1].set_output(transform="pandas")
+    with pytest.warns(TableWarning, match="'size' is stored as text or objects and is read as numbers"):
+        assert len(imputed.fit(frame, target).predict(frame)) == 20
+    with pytest.raises(UserError, match="the array holds text, such as 'low'"):
+        StableRegressor().fit(np.arange(40.0).reshape(20, 2), target).predict([["low", 1.0]])
