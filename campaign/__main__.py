@@ -51,7 +51,7 @@ def main(words: list[str] | None = None) -> int:
         if outcome.fault or number % 250 == 0:
             print(f"{number}/{len(left)} {outcome.name} {outcome.fault[:160]}", flush=True)
     done = read_log(log)
-    summary = summarise((done[name] for name in names if name in done), given.seed)
+    summary = {"asked": len(names), **summarise((done[name] for name in names if name in done), given.seed)}
     print_summary(summary)
     if given.out is not None:
         write_summary(given.out, summary)

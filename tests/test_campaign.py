@@ -134,13 +134,15 @@ def test_the_page_names_no_place_of_the_machine(tmp_path):
         Outcome("toml:1", "traceback", "stablenet train", 1, 1.0),
         Outcome("toml:1", "", "stablenet train", 1, 1.0),
     ]
-    write_page(tmp_path / "README.md", summarise([[failed], mended], 0), "make campaign")
+    summary = {"asked": 4, **summarise([[failed], mended], 0)}
+    write_page(tmp_path / "README.md", summary, "make campaign")
     page = (tmp_path / "README.md").read_text()
     assert "/x/y" not in page
     assert "/tmp" not in page
     assert "stablenet predict workshop/runs/plain" in page
     assert "``` \\" not in page
     assert "--only toml:1" in page.partition("Failed before")[2]
+    assert "before all 4 trials were done; the parts take turns, so that each was\ntried to 50%" in page
     assert set(PARTS) == set(WHAT)
 
 

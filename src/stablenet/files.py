@@ -51,7 +51,9 @@ def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) 
 
     sync: flush the file to disk; otherwise a power failure (not a killed process) may lose it.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe is never replaced by a file
+    if path.is_dir():
+        raise explain_os_error(IsADirectoryError(errno.EISDIR, ""), path)
+    if path.exists() and not path.is_file():  # a device or a pipe is never replaced by a file
         with name_refusals(path), _find_reader(path):
             write(path)
         return

@@ -34,6 +34,10 @@ def here(tmp_path, monkeypatch):
         (["data", "show", "t.csv", "--output", "t.csv"], "--output would overwrite t.csv"),
         (["saliency", "run", "--images", "t.csv", "--output", "t.html"], "the table of numbers would overwrite t.csv"),
         (["weights", "run", "--csv", "w.csv", "--output", "w.csv"], "--csv and --output name the same"),
+        (["saliency", "run", "--output", "."], ". is a folder, but a file is needed"),
+        (["diagnose", "t.csv", "--target", "y", "--output", "."], ". is a folder, but a file is needed"),
+        (["table", "fit", "t.csv", "--target", "y", "--page", ".."], ".. is a folder, but a file is needed"),
+        (["table", "fit", ".", "--target", "y"], ". is a folder, but a file is needed"),
     ],
 )
 def test_what_is_read_is_not_overwritten(here, words, option):

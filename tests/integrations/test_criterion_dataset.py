@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
+from torchvision.models.resnet import BasicBlock, ResNet
 
 from stablenet import UserError
 from stablenet.integrations import DatasetCriterion, Indexed
@@ -235,6 +236,21 @@ def test_mistakes_are_answered(samples):
         DatasetCriterion(make_model(), ["0"], samples, num_classes=2, act="always", epochs=2)
     with pytest.raises(UserError, match=r"taps must be a list of modules' paths, such as .*, got the text 'layer1'"):
         DatasetCriterion(make_model(), "layer1", samples, num_classes=3, epochs=2)
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "taps"), [(False, ["layer1", "layer2"]), (True, ["layer1", "layer2", "layer3:border"])]
+)
+def test_taps_are_those_of_the_preset_where_none_are_named(samples, pretrained, taps):
+    torch.manual_seed(0)
+    model = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
+    options = {"num_classes": 3, "epochs": 3, "act": "always", "pretrained": pretrained}
+    chosen, named = (DatasetCriterion(model, given, samples, **options) for given in (None, taps))
+    assert f"features of {', '.join(taps)}" in repr(chosen)
+    for ours, theirs in zip(chosen.whole_set(torch.arange(90)), named.whole_set(torch.arange(90)), strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+    with pytest.raises(UserError, match=r"the stages of a Sequential are not known.*name early modules"):
+        DatasetCriterion(make_model(), None, samples, **options)
 
 
 @pytest.mark.parametrize(

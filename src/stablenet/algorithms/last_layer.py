@@ -61,11 +61,11 @@ class LastLayer(Algorithm[S]):
         return StepOutput(per_sample, self.kept[batch.index], {"accuracy": accuracy})
 
     def refit(self, training_set: TrainingSet) -> dict[str, float]:
-        weight, bias, told = self.fit_head(self._read(training_set))
+        weight, bias, diagnostics = self.fit_head(self._read(training_set))
         with torch.no_grad():
             self.network.head.weight.copy_(weight)
             self.network.head.bias.copy_(bias)
-        return told
+        return diagnostics
 
     def sample_columns(self) -> dict[str, Tensor]:
         return {"weight": self.kept}
@@ -154,8 +154,8 @@ class AFR(LastLayer[AFRSettings]):
         weights = weigh_unsure(rows.features @ weight.T + bias, rows.y, chosen.gamma)
         start = torch.cat([weight, bias[:, None]], 1)
         head = descend(start, rows, weights, chosen.closeness, chosen.steps, chosen.rate)
-        told = {"effective_share": float(effective_sample_size(weights)) / len(weights)}
-        return head[:, :-1], head[:, -1], told
+        diagnostics = {"effective_share": float(effective_sample_size(weights)) / len(weights)}
+        return head[:, :-1], head[:, -1], diagnostics
 
 
 def weigh_unsure(logits: Tensor, y: Tensor, gamma: float) -> Tensor:

@@ -207,12 +207,12 @@ class SPARE(TwoDraws[SPARESettings]):
         super().__init__(network, settings, context, settings.share)
 
     def look(self, outputs: Outputs) -> dict[str, float]:
-        told = outputs.logits.double().softmax(1).cpu().numpy()
+        probabilities = outputs.logits.double().softmax(1).cpu().numpy()
         found = 0
         for label in outputs.y.unique().tolist():
             members = (outputs.y == label).cpu().numpy()
             seed = combine_seed(self.context.seed, label) % 2**32  # what scikit-learn takes
-            cluster = torch.from_numpy(find_clusters(told[members], self.settings.clusters, seed))
+            cluster = torch.from_numpy(find_clusters(probabilities[members], self.settings.clusters, seed))
             size = torch.bincount(cluster)[cluster].to(self.draws)
             self.draws[outputs.index[outputs.y == label]] = size**-self.settings.power
             found += len(cluster.unique())

@@ -18,7 +18,8 @@ from stablenet.bench.results import BenchResult, LeftOut, ResultCell, RunRef, Se
 from stablenet.engine.config import RunConfig, read_config
 from stablenet.engine.identity import identify, recall_contents, recall_identity, recall_version
 from stablenet.engine.ranking import find_best
-from stablenet.engine.run import FINISHED, Decided, RunFolder, find_decision
+from stablenet.engine.run import Decided, find_decision
+from stablenet.engine.run_folder import FINISHED, RunFolder
 from stablenet.errors import UserError, explain_os_error
 from stablenet.evaluation.evaluate import DEFAULT_RULE, ORACLE_RECORDS, RECORDS, RULES
 from stablenet.files import read_json, read_lines

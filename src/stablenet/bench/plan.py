@@ -11,7 +11,7 @@ from stablenet.bench.collect import NOT_EVALUATED, FoundRun, find_evaluation, sc
 from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.worker import Estimate, RunOrder, estimate, guess_gigabytes, read_speeds, speeds_path
 from stablenet.engine.config import HASH_DIGITS, RunConfig
-from stablenet.engine.run import FINISHED, RunFolder
+from stablenet.engine.run_folder import FINISHED, RunFolder
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import AVERAGED, DEFAULT_RULE
 from stablenet.registry import unknown_name

@@ -22,6 +22,13 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
         taken[place] = option
 
 
+def name_beside(path: Path, suffix: str) -> Path:
+    """The path with another ending; "." and ".." have none."""
+    if path.is_dir():
+        raise UserError(f"{shorten_path(path)} is a folder, but a file is needed: choose another path")
+    return path.with_suffix(suffix)
+
+
 def _is_stream(path: Path) -> bool:
     """A device or a pipe, which may take several outputs."""
     return path.exists() and not path.is_file() and not path.is_dir()

@@ -131,8 +131,8 @@ class Bar(Watcher):
         averaged = [record for record in run.records if record["kind"] == "averaged"]
         if averaged:
             how += f", averaged weights {100 * averaged[-1]['validation']['accuracy']:.1f} %"
-        told = [] if best is None else find_failures(best["validation"], "held-out image")
-        notes = "".join(f"note: the network {failure}\n" for failure in told)
+        failures = [] if best is None else find_failures(best["validation"], "held-out image")
+        notes = "".join(f"note: the network {failure}\n" for failure in failures)
         word = "trained" if self._task is not None else "already finished, nothing to do"
         Console(soft_wrap=True).print(f"{word}: {how}\n{notes}{run.path}")
 

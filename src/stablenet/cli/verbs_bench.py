@@ -346,11 +346,11 @@ def describe_item(item: PaperItem, results: Mapping[str, BenchResult]) -> Iterat
     for name in (*item.tables, *item.near):
         hours = find_table(name).hours
         yield f"    stablenet bench run {name}" + (f"  (about {hours:.1f} GPU hours)" if hours else "")
-    told = [f"needs {', '.join(item.needs)}"] if item.needs else []
-    told += [f"about {item.hours:.1f} GPU hours"] if item.hours is not None else []
-    told += [f"measured here: {item.state}" if item.measured else item.state] if item.state else []
-    if told:
-        yield f"    {'; '.join(told)}"
+    facts = [f"needs {', '.join(item.needs)}"] if item.needs else []
+    facts += [f"about {item.hours:.1f} GPU hours"] if item.hours is not None else []
+    facts += [f"measured here: {item.state}" if item.measured else item.state] if item.state else []
+    if facts:
+        yield f"    {'; '.join(facts)}"
     counted = count_cells(item, results) if results else ""
     if counted:
         yield f"    cells with results in your runs: {counted}"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stablenet.cli.completion import complete_run
+from stablenet.errors import UserError, shorten_path
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from stablenet.engine.run import Run
-    from stablenet.errors import UserError
+    from stablenet.engine.run_folder import RunLine
     from stablenet.report.inside import UsedTable
 
 KINDS = ("methods", "recipes", "data", "splits", "backbones", "presets")
@@ -31,7 +30,6 @@ def list_parts(
 ) -> None:
     """List everything that can be chosen by name."""
     from stablenet.cli.console import Console
-    from stablenet.errors import UserError
     from stablenet.registry import note_renamed, unknown_name
 
     if kind in OLD_KINDS:
@@ -103,6 +101,8 @@ def _tabulate_recipes(match: str) -> Table:
 
 
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "killed": "yellow"}
+_COLUMNS = ("method", "seed", "state", "epochs", "best validation")
+_BOXED = 500  # runs at most that are shown in a box
 
 
 def runs(
@@ -110,58 +110,48 @@ def runs(
 ) -> None:
     """List runs with their state, epochs and best source validation accuracy."""
     from stablenet.cli.console import Console
-    from stablenet.errors import UserError
+    from stablenet.engine.run_folder import list_lines
 
     if not folder.is_dir():
         raise UserError(f"no runs in {folder}: train one with `stablenet train`, or give another folder")
     broken: dict[Path, UserError] = {}
-    table = tabulate_runs(folder, broken)
-    if broken and not table.row_count:
+    lines = list(list_lines(folder, broken.__setitem__))
+    if broken and not lines:
         raise next(iter(broken.values()))
-    Console().print(table)
+    if len(lines) > _BOXED:
+        _print_plainly(lines)
+    else:
+        Console().print(tabulate_runs(lines, f"runs in {folder}"))
     for path, error in broken.items():
         typer.secho(f"note: left out {path.name}: {error}", fg=typer.colors.YELLOW, err=True)
 
 
-def tabulate_runs(folder: Path, broken: dict[Path, UserError]) -> Table:
-    """A row per run.   broken: is filled with those that cannot be read."""
+def tabulate_runs(lines: list[RunLine], title: str) -> Table:
     from rich.table import Column, Table
+    from rich.text import Text
 
-    from stablenet.engine.run import list_runs
-    from stablenet.errors import UserError
-
-    table = Table(
-        Column("run", overflow="fold"),
-        "method",
-        "seed",
-        "state",
-        "epochs",
-        "best validation",
-        title=f"runs in {folder}",
-    )
-    for run in list_runs(folder, broken.__setitem__):
-        try:
-            table.add_row(*_describe_run(run))
-        except UserError as error:
-            broken[run.path] = error
+    table = Table(Column("run", overflow="fold"), *_COLUMNS, title=title)
+    for line in lines:
+        name, method, seed, state, epochs, best = _describe_run(line)
+        why = f"\n{line.reason.splitlines()[0][:80]}" if line.reason and line.state == "failed" else ""
+        table.add_row(name, method, seed, Text.assemble((state, _COLOURS[state]), why), epochs, best)
     return table
 
 
-def _describe_run(run: Run) -> Iterator[str | Text]:
-    from rich.text import Text
+def _print_plainly(lines: list[RunLine]) -> None:
+    """Aligned columns without a box, which would take seconds for thousands of runs."""
+    rows = [("run", *_COLUMNS), *map(_describe_run, lines)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
-    from stablenet.engine.ranking import find_best
 
-    status = run.status
-    best = find_best(run.records)
-    failed = status["reason"] and status["state"] == "failed"
-    why = f"\n{status['reason'].splitlines()[0][:80]}" if failed else ""
-    yield run.path.name
-    yield run.config.method.name
-    yield str(run.config.seed)
-    yield Text.assemble((status["state"], _COLOURS[status["state"]]), why)
-    yield f"{status['epoch']}/{run.config.train.epochs}"
-    yield f"{100 * best['validation']['accuracy']:.1f} % (epoch {best['epoch']})" if best else "–"
+def _describe_run(line: RunLine) -> tuple[str, ...]:
+    """Cells: the run, then those of `_COLUMNS`."""
+    best = line.best
+    accuracy = best["validation"]["accuracy"] if best else None  # None, too, of a network that has diverged
+    found = f"{100 * accuracy:.1f} % (epoch {best['epoch']})" if best and accuracy is not None else "–"
+    return shorten_path(line.name), line.method, str(line.seed), line.state, f"{line.done}/{line.epochs}", found
 
 
 def weights(

@@ -121,13 +121,13 @@ def tabulate_shares(evaluation: Evaluation) -> Table:
     groups = figures["groups"]
     for number, (name, right, count) in enumerate(list_groups(groups) if groups["number"] <= MOST_GROUPS else ()):
         low, high = (100 * bound for bound in wilson_interval(right, count))
-        told = f"{low:5.1f} to {high:5.1f} %, of {count:,}" + ", few" * (count < SMALLEST_GROUP)
-        table.add_row("per group" if number == 0 else "", name, f"{100 * right / count:5.1f} %", told)
+        interval = f"{low:5.1f} to {high:5.1f} %, of {count:,}" + ", few" * (count < SMALLEST_GROUP)
+        table.add_row("per group" if number == 0 else "", name, f"{100 * right / count:5.1f} %", interval)
     worst = groups["worst"]
     images = "image" if worst["count"] == 1 else "images"
-    told = f"{100 * worst['low']:.1f} to {100 * worst['high']:.1f} %, of {worst['count']:,} {images}"
+    interval = f"{100 * worst['low']:.1f} to {100 * worst['high']:.1f} %, of {worst['count']:,} {images}"
     group = f"{worst['class']} on {worst['domain']}"
-    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", told)
+    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", interval)
     if groups["small"]:
         rest = "as all groups are: named with caution" if worst["small"] else "passed over for the worst group"
         table.add_row(

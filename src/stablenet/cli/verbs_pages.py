@@ -118,13 +118,13 @@ def saliency(
 ) -> None:
     """Show where networks look: a page of SmoothGrad maps, runs side by side."""
     from stablenet.cli.console import Console
-    from stablenet.cli.outputs import check_outputs
+    from stablenet.cli.outputs import check_outputs, name_beside
     from stablenet.engine.run import load_run
     from stablenet.frames import write_csv
     from stablenet.saliency import SaliencySettings, look
     from stablenet.saliency.views import tabulate_views, write_page
 
-    numbers = output.with_suffix(".csv")
+    numbers = name_beside(output, ".csv")
     check_outputs({"--output": output, "the table of numbers": numbers}, images or [])
     opened = [load_run(path) for path in runs]
     subjects = _find_subjects(opened, images or [], masks, count, part, root)

@@ -170,7 +170,7 @@ def draw_learning(findings: Findings, part: str, name: str) -> str | None:
 class SampleWeights:
     """weights: (n,), mean one.   agrees: (n,) bool, whether a sample has its class's dominant background.
     dependence: of the features on the label under uniform and under these weights.
-    told: share of the label's entropy that the offsets predict.
+    explained: share of the label's entropy that the offsets predict.
     ess: effective share of samples.   floor: the least share the settings allow.
     shares: weighted share of the dominant background, mean over classes, under uniform and under these weights.
     """
@@ -179,7 +179,7 @@ class SampleWeights:
     weights: Tensor
     agrees: Tensor
     dependence: tuple[float, float]
-    told: float
+    explained: float
     ess: float
     floor: float
     shares: tuple[float, float]
@@ -204,7 +204,7 @@ def read_sample_weights(run: Run) -> SampleWeights:
         weights=weights,
         agrees=agrees,
         dependence=(solve["dependence_before"], solve["dependence_after"]),
-        told=solve["context_explains"],
+        explained=solve["context_explains"],
         ess=effective_share(weights),
         floor=dataset_settings(recommended.NAME, {}).min_ess,
         shares=(

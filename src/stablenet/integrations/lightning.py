@@ -139,10 +139,10 @@ class StableCallback(pl.Callback):
     ) -> None:
         if trainer.global_step % self._log_every:
             return
-        told = getattr(pl_module, self._attribute).weighting.diagnostics
+        diagnostics = getattr(pl_module, self._attribute).weighting.diagnostics
         for name in ("dependence_before", "dependence_after", "ess_ratio"):
-            if name in told:
-                pl_module.log(f"weights/{name}", told[name])
+            if name in diagnostics:
+                pl_module.log(f"weights/{name}", diagnostics[name])
 
 
 def fitting_loss(criterion: nn.Module) -> PerSampleLoss:

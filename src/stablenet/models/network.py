@@ -187,9 +187,11 @@ class Network(nn.Module):
 
     def _check_features(self, features: Any, batch: int) -> Tensor:
         if not isinstance(features, Tensor) or not self._takes(features):
-            found = features.dtype if isinstance(features, Tensor) else f"a {type(features).__name__}"
+            is_tensor = isinstance(features, Tensor)
+            found = f"{features.dtype} on {features.device}" if is_tensor else f"a {type(features).__name__}"
             raise UserError(
-                f"the backbone gave {found}, expected features of torch.float32: let its forward return one such tensor"
+                f"the backbone gave {found}, expected features of torch.float32 on "
+                f"{next(self.head.parameters()).device}: let its forward return one such tensor"
             )
         if features.ndim != 2 or features.shape[1] != self.width:
             raise UserError(
@@ -201,11 +203,12 @@ class Network(nn.Module):
         return features
 
     def _takes(self, features: Tensor) -> bool:
-        """Whether the head can work with features of this type: those of its own, or of less precision in autocast."""
+        """Whether the head can work with features of this type, which is its own, or less precise in autocast."""
         if features.dtype == torch.float64 or not features.is_floating_point():
             return False
-        own = next(self.head.parameters()).dtype
-        return features.dtype == own or torch.is_autocast_enabled(features.device.type)
+        own = next(self.head.parameters())
+        fits = features.dtype == own.dtype or torch.is_autocast_enabled(features.device.type)
+        return fits and features.device == own.device
 
     def forward_head(self, features: Tensor) -> Tensor:
         """(B, width) -> logits (B, classes)."""

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from stablenet.bench import BenchResult, ResultCell, Row, TableColumn
-from stablenet.engine.run import RunFolder
+from stablenet.engine.run_folder import RunFolder
 from stablenet.files import read_lines
 from stablenet.pages import (
     WIDTH,

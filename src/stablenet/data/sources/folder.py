@@ -214,15 +214,15 @@ def find_differences(name: str, root: Path, top: Level, expected: str, least: in
     """
     packed = [path.name for path in sorted(root.iterdir())] if root.is_dir() else [root.name]
     packed = [file for file in packed if file.lower().endswith(PACKED)]
-    told = [f"{file} is not read: unpack it, or pack its folders as .zip" for file in packed]
+    differences = [f"{file} is not read: unpack it, or pack its folders as .zip" for file in packed]
     try:
         tree = find_tree(root, name, lambda _, names: len(top.names.keys() & names) >= least, expected)
     except UserError as error:
         resembling = _find_resembling(name, root, top, expected)
         if resembling is None:
-            return (*told, str(error))
+            return (*differences, str(error))
         tree = resembling
-    return (*told, *_compare(tree, "", top))
+    return (*differences, *_compare(tree, "", top))
 
 
 def _find_resembling(name: str, root: Path, top: Level, expected: str) -> Tree | None:

@@ -102,10 +102,10 @@ def _read_parts(rows: pd.DataFrame, names: dict[str, str], columns: Columns) -> 
     if parts.notna().all():
         return rows.assign(**{PART: parts}), ()
     strange = rows.loc[parts.isna(), PART].iloc[0]
-    told = f"{strange!r} in the column {names[PART]} is not a part of a split ({SPELLINGS})"
+    message = f"{strange!r} in the column {names[PART]} is not a part of a split ({SPELLINGS})"
     if columns.part:
-        raise UserError(told)
-    return rows.drop(columns=PART), (f"{told}: the column is not read",)
+        raise UserError(message)
+    return rows.drop(columns=PART), (f"{message}: the column is not read",)
 
 
 def locate_images(names: Sequence[str], file: Path, root: Path | None) -> tuple[Path, list[str]]:
