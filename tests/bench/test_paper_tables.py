@@ -235,6 +235,8 @@ def test_an_own_table(tmp_path):
         ('["tests.engine.tiny"]', '"tests.engine.tiny"', "imports must be a list"),
         ("[[row]]", "[[line]]", r"at least one \[\[row\]\]"),
         ('title = "Bars"', "title = ", "is not TOML"),
+        ('title = "Bars"', f"title = {'[' * 9999}", "is not TOML: maximum recursion depth"),
+        ('title = "Bars"', f"title = {'9' * 9999}", "is not TOML: Exceeds the limit"),
     ],
 )
 def test_mistakes_in_an_own_table_are_named(tmp_path, old, new, message):

@@ -14,7 +14,8 @@ from stablenet.data.splits import split_images
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import read_config
 from stablenet.engine.identity import Contents, identify, read_contents, recall_contents, tell_weights
-from stablenet.engine.run import RunFolder, describe_config, open_folder
+from stablenet.engine.run import describe_config, open_folder
+from stablenet.engine.run_folder import RunFolder
 from stablenet.errors import UserError
 from tests.engine.tiny import tiny_config
 

@@ -201,7 +201,7 @@ def _perform(order: RunOrder, watcher: Watcher | None) -> None:
 
     from stablenet.bench.collect import find_evaluation
     from stablenet.engine.config import read_config
-    from stablenet.engine.run import RunFolder
+    from stablenet.engine.run_folder import RunFolder
     from stablenet.engine.session import Runtime
     from stablenet.engine.train import train
     from stablenet.evaluation.evaluate import evaluate_rules

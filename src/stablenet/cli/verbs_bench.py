@@ -39,7 +39,7 @@ Columns = Annotated[list[str] | None, typer.Option(help="Columns of the table; c
 Seeds = Annotated[str, typer.Option(help="Number of seeds, counted from 0; or a list such as 10,11,12.")]
 Runs = Annotated[Path, typer.Option(help="Folder of run folders.")]
 Root = Annotated[Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")]
+Device = Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")]
 Tuned = Annotated[bool, typer.Option("--tuned", help="Use the values that `bench search` chose.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Parallel runs; by default as many as fit.")]
 PerGpu = Annotated[
@@ -346,11 +346,11 @@ def describe_item(item: PaperItem, results: Mapping[str, BenchResult]) -> Iterat
     for name in (*item.tables, *item.near):
         hours = find_table(name).hours
         yield f"    stablenet bench run {name}" + (f"  (about {hours:.1f} GPU hours)" if hours else "")
-    told = [f"needs {', '.join(item.needs)}"] if item.needs else []
-    told += [f"about {item.hours:.1f} GPU hours"] if item.hours is not None else []
-    told += [f"measured here: {item.state}" if item.measured else item.state] if item.state else []
-    if told:
-        yield f"    {'; '.join(told)}"
+    facts = [f"needs {', '.join(item.needs)}"] if item.needs else []
+    facts += [f"about {item.hours:.1f} GPU hours"] if item.hours is not None else []
+    facts += [f"measured here: {item.state}" if item.measured else item.state] if item.state else []
+    if facts:
+        yield f"    {'; '.join(facts)}"
     counted = count_cells(item, results) if results else ""
     if counted:
         yield f"    cells with results in your runs: {counted}"

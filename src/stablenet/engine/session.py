@@ -34,8 +34,8 @@ from stablenet.engine.feature_cache import (
     hash_module,
     hash_samples,
 )
-from stablenet.engine.run import RunFolder
 from stablenet.engine.run_data import Feeder, RunData
+from stablenet.engine.run_folder import RunFolder
 from stablenet.engine.stepping import (
     EngineStepper,
     Graphs,

@@ -20,7 +20,8 @@ from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
 from stablenet.engine.ranking import group_rank, pseudo_group_rank, validation_rank
-from stablenet.engine.run import FAILED, FINISHED, Run
+from stablenet.engine.run import Run
+from stablenet.engine.run_folder import FAILED, FINISHED
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import (
     BATCH_SIZE,
