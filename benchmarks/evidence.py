@@ -85,8 +85,8 @@ def spread(values: Sequence[float]) -> str:
 def open_session(recipe: str, seed: int, root: Path | None, settings: list[str], with_target: bool = False) -> Any:
     """A StableNet run of the recipe, ready to start, on the CPU."""
     from stablenet.engine.config import assemble_config
-    from stablenet.engine.run import RunFolder
     from stablenet.engine.run_data import open_data
+    from stablenet.engine.run_folder import RunFolder
     from stablenet.engine.session import Runtime, build_session, start_fabric
 
     config = assemble_config(recipe, None, ["method.name=stablenet", f"seed={seed}", *settings])

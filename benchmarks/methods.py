@@ -33,8 +33,8 @@ from stablenet.algorithms import ALGORITHMS
 from stablenet.data.loader import Batch, MemoryPixels, PartSamples
 from stablenet.data.manifest import Manifest
 from stablenet.engine.config import RunConfig, assemble_config, merge, read_config
-from stablenet.engine.run import RunFolder
 from stablenet.engine.run_data import RunData
+from stablenet.engine.run_folder import RunFolder
 from stablenet.engine.session import Runtime, Session, build_session, own_random_numbers, start_fabric
 from stablenet.errors import UserError
 

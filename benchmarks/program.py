@@ -36,8 +36,10 @@ BUDGET = 8
 class Step:
     """what: for readers.   table: a file below results/, or a table's name.   methods, columns: () for all.
 
+    methods also say in which order a seed's runs are made.
     budget: trials of a search, 0 for a run.   tuned: with what a search chose.   seconds: of training a run, the mean
-    over published runs of the kind.   runs: the folder of runs; a step that repeats published ones has its own.
+    over published runs of the kind; 0 where the table states its hours.   at_once: runs.   runs: the folder of runs; a
+    step that repeats published ones has its own.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Step:
     budget: int = 0
     tuned: bool = False
     seconds: float = 11.0
+    at_once: int = AT_ONCE
     runs: str = "runs"
 
 
@@ -161,18 +164,36 @@ STEPS = (
         seconds=52,
         runs="runs-m-ada",
     ),
-    Step(name="paper", what="every table of the paper that PACS allows", table="paper-resnet50", seeds=THREE),
+    Step(
+        name="paper",
+        what="every table of the paper that PACS allows, all methods; seed by seed, plain training first",
+        table="paper-resnet50",
+        methods=(
+            *("erm", "stablenet-recommended", "stablenet", "stablenet-published", "rsc", "jigen", "dg-mmld", "focal"),
+            *("metareg", "far", "d-sam", "epi-fcr", "m-ada"),
+        ),
+        seeds=THREE,
+        seconds=0,
+        at_once=16,  # they take a few seconds, half of them to start and to evaluate
+    ),
     *(
         Step(
             name=f"{part}-mnistm",
             what=f"figure 3, {part}, on MNIST-M",
             table=f"ablation-{part}-mnistm",
             seeds=PUBLISHED,
+            seconds=13,
         )
         for part in ("fourier", "memory")
     ),
     *(
-        Step(name=f"{part}-pacs", what=f"figure 3, {part}, on PACS", table=f"ablation-{part}-pacs", seeds=THREE)
+        Step(
+            name=f"{part}-pacs",
+            what=f"figure 3, {part}, on PACS",
+            table=f"ablation-{part}-pacs",
+            seeds=THREE,
+            seconds=6.4,
+        )
         for part in ("fourier", "linear", "memory")
     ),
 )
@@ -199,9 +220,10 @@ def count_runs(step: Step) -> int:
 
 
 def guess_minutes(step: Step) -> float:
-    """GPU minutes. A table that comes with the package states its hours, for three seeds."""
+    """GPU minutes. Where no seconds are known, the table states its hours, for three seeds."""
     hours = open_table(step).hours
-    if hours is not None:
+    if not step.seconds:
+        assert hours is not None
         return 60 * hours * len(step.seeds) / 3
     return count_runs(step) * step.seconds * OVERHEAD / AT_ONCE / 60
 
@@ -213,6 +235,8 @@ def write_command(step: Step, data: str) -> list[str]:
     command += ["--seeds", ",".join(map(str, step.seeds)) + ("," if len(step.seeds) == 1 else "")]
     command += ["--budget", str(step.budget)] if step.budget else []
     command += ["--tuned"] if step.tuned else []
+    command += ["--per-gpu", str(step.at_once)]
+    command += [] if step.budget else ["--figures-only"]  # thousands of networks would fill a disk
     command += ["--runs", step.runs] if step.runs != "runs" else []
     return [*command, "--root", data]
 
@@ -221,7 +245,9 @@ def write_list(steps: Sequence[Step] = STEPS) -> str:
     lines = ["| step | what | runs | GPU minutes | command |", "|---|---|---|---|---|"]
     for step in steps:
         command = f"`{shlex.join(write_command(step, 'data'))}`"
-        lines.append(f"| {step.name} | {step.what} | {count_runs(step):,} | {guess_minutes(step):.0f} | {command} |")
+        lines.append(
+            f"| {step.name} | {step.what} | {count_runs(step):,} | {max(1, guess_minutes(step)):.0f} | {command} |"
+        )
     runs, minutes = sum(map(count_runs, steps)), sum(map(guess_minutes, steps))
     lines.append(f"| all | | {runs:,} | {minutes:.0f} | `python -m benchmarks.program data` |")
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
     python -m benchmarks.scale                          # everything for this machine, at the bars' sizes: results/scale
     python -m benchmarks.scale --quick                  # a tenth of the sizes; written elsewhere with --out
     python -m benchmarks.scale --parts images tables --device cpu --threads 2
+    python -m benchmarks.scale --device cuda --parts replay resnet images   # minutes of a GPU: the bars that need one
     python -m benchmarks.scale --page                   # only the page, from the records that are there
     python -m benchmarks.scale --plan                   # what larger sets and clusters would take, from the records
 
@@ -15,10 +16,12 @@ simulate    so many processes with the same number of samples each: what grows w
 manifests   reading a split of many images, which every process of a run does
 help        `stablenet --help` against the bare interpreter
 demo        `stablenet demo`, as `make demo` runs it
+replay      on a GPU: StableNet batch by batch against plain training on the paper's CNN, whole steps replayed
+resnet      on a GPU: a step of ResNet-18 with the weights of `paper`, q = 5, against one without
 
-Every size has its own process (see `benchmarks.scale_measures`), whose peak of memory is its own, that of the libraries
-included; on a GPU it is that of the device beyond the stored features. Every part writes a record, cpu-images.json and
-so on, and README.md is made from all records that are there.
+Every size has its own process (see `benchmarks.scale_measures` and `benchmarks.scale_steps`), whose peak of memory is
+its own, that of the libraries included; on a GPU it is that of the device beyond the stored features. Every part writes
+a record, cpu-images.json and so on, and README.md is made from all records that are there.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ class Part:
     """sizes: measured, rising.   seconds, gib: bars of the last size.   linear: the time whose growth is judged.
 
     unit: of the sizes.   title: of its lines.   stored: bytes of every sample that a solve does not add.
+    module: where it is measured.
     """
 
     title: str
@@ -57,6 +61,7 @@ class Part:
     gib: float | None = None
     linear: Literal["seconds", "cpu_seconds", ""] = ""
     stored: int = 0
+    module: str = "scale_measures"
 
 
 CPU = {
@@ -70,6 +75,8 @@ CPU = {
     "demo": Part("`stablenet demo`", "run", (1,), 180),
 }
 CUDA = {
+    "replay": Part("the paper's CNN at 28 pixels, batches of 128", "rounds", (5,), module="scale_steps"),
+    "resnet": Part("ResNet-18 at 224 pixels, batches of 128", "repeats", (7,), module="scale_steps"),
     "images": Part("weights and offsets", "samples", (320_000, 640_000, 1_281_167), 120, 8, "seconds"),
     "classes": Part("weights and offsets of 320,000 samples", "classes", (10, 100, 1000)),
 }
@@ -79,6 +86,8 @@ ROOM = 1.1
 FLAT = 0.25  # GiB: what the peak beside the stored features may grow by and still be flat
 HALF = 0.55
 HELP = 0.5  # seconds beyond the bare interpreter
+REPLAY, RESNET = 1.25, 1.03  # times a step of plain training
+AGREE = {"loss": 0.02, "dependence_after": 0.1}  # of means over an epoch with graphs and without: bfloat16 rounds
 
 Line = tuple[str, str, str, str]  # what, measured, bar, whether it holds
 
@@ -87,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, without bars; needs --out")
-    parser.add_argument("--parts", nargs="+", choices=list(CPU), help="all that are for the device")
+    parser.add_argument("--parts", nargs="+", choices=list({**CPU, **CUDA}), help="all that are for the device")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page from the records")
@@ -102,7 +111,13 @@ def main() -> None:
         if part not in PARTS[options.device]:
             parser.error(f"{part} is not measured on {options.device}")
         save(options.out, part, options, measure(part, options))
-    (options.out / "README.md").write_text(write_page(read_records(options.out)), encoding="utf-8")
+        publish(options.out)
+    publish(options.out)
+
+
+def publish(folder: Path) -> None:
+    """The page, after every part: what was measured is there if the next one is ended."""
+    (folder / "README.md").write_text(write_page(read_records(folder)), encoding="utf-8")
 
 
 def measure(part: str, options: argparse.Namespace) -> list[Fit]:
@@ -110,7 +125,8 @@ def measure(part: str, options: argparse.Namespace) -> list[Fit]:
     fits = []
     for size in PARTS[options.device][part].sizes:
         number = max(1, size // 10) if options.quick else size
-        command = [sys.executable, "-m", "benchmarks.scale_measures", part, str(number), options.device]
+        module = f"benchmarks.{PARTS[options.device][part].module}"
+        command = [sys.executable, "-m", module, part, str(number), options.device]
         printed = subprocess.run([*command, str(options.threads)], check=True, stdout=subprocess.PIPE, text=True).stdout
         fits.append(Fit(**json.loads(printed.splitlines()[-1])))
         print(fits[-1], flush=True)
@@ -220,7 +236,40 @@ def judge_help(part: Part, fits: Sequence[Fit]) -> list[Line]:
     return [(f"{part.title}: beyond the bare interpreter", told, *verdict(found["beyond"], HELP, "s"))]
 
 
-JUDGES: dict[str, Callable[[Part, Sequence[Fit]], list[Line]]] = {"processes": judge_processes, "help": judge_help}
+def judge_replay(part: Part, fits: Sequence[Fit]) -> list[Line]:
+    lines: list[Line] = []
+    for name, ratio in fits[-1].found["ratios"].items():
+        what = f"{part.title}: {name}"
+        lines.append((f"{what}, time ÷ plain training's", f"{ratio:.3f} ×", *verdict(ratio, REPLAY, "×")))
+        graphs, plain = (fits[-1].found["epochs"][name][kind] for kind in ("graphs", "plain"))
+        told = [f"{mean} {plain[mean]:.4f} → {graphs[mean]:.4f}" for mean in AGREE]
+        same = all(abs(graphs[mean] - plain[mean]) <= share * abs(plain[mean]) for mean, share in AGREE.items())
+        replayed = f"{graphs['replayed_steps']} steps replayed"
+        bar = "within " + " and ".join(f"{share:.0%}" for share in AGREE.values())
+        lines.append((f"{what}, an epoch without graphs → with", "; ".join([replayed, *told]), bar, mark(same)))
+    return lines
+
+
+def judge_resnet(part: Part, fits: Sequence[Fit]) -> list[Line]:
+    found = fits[-1].found
+    ratio = found["weighted"] / found["plain"]
+    told = f"{1e3 * found['plain']:.2f} ms, a call of the weighting alone {1e3 * found['call']:.3f} ms"
+    return [
+        (
+            f"{part.title}: step with weights of `paper`, q = 5 ÷ without",
+            f"{ratio:.3f} ×",
+            *verdict(ratio, RESNET, "×"),
+        ),
+        (f"{part.title}: step without weights", told, "", ""),
+    ]
+
+
+JUDGES: dict[str, Callable[[Part, Sequence[Fit]], list[Line]]] = {
+    "processes": judge_processes,
+    "help": judge_help,
+    "replay": judge_replay,
+    "resnet": judge_resnet,
+}
 
 
 def verdict(measured: float, bar: float | None, unit: str) -> tuple[str, str]:

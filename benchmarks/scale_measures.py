@@ -351,9 +351,12 @@ def main() -> None:
     elif part == "solve":
         print(json.dumps(solve_shared(*map(int, rest))))
     else:
-        size, device, threads = rest
-        torch.set_num_threads(int(threads))
-        print(json.dumps(asdict(MEASURES[part](int(size), device))))
+        print_fit(MEASURES[part], *rest)
+
+
+def print_fit(measure: Callable[[int, str], Fit], size: str, device: str, threads: str) -> None:
+    torch.set_num_threads(int(threads))
+    print(json.dumps(asdict(measure(int(size), device))))
 
 
 if __name__ == "__main__":

@@ -31,8 +31,9 @@ from stablenet.engine import feature_cache
 from stablenet.engine.config import RunConfig, assemble_config
 from stablenet.engine.interrupts import StopRequest
 from stablenet.engine.monitor import Watcher
-from stablenet.engine.run import RunFolder, describe_config, open_folder
+from stablenet.engine.run import describe_config, open_folder
 from stablenet.engine.run_data import RunData, open_data
+from stablenet.engine.run_folder import RunFolder
 from stablenet.engine.session import Runtime, Session, build_session, make_algorithm, start_fabric
 from stablenet.engine.stepping import make_optimizer
 from stablenet.engine.train import Training, evaluate_loader
@@ -102,27 +103,40 @@ def open_contestants(case: Case, device: str, folder: Path, only: Sequence[str] 
     contestants: dict[str, Contestant] = {}
     feature_cache.WORTH_KEEPING = 2**62  # every contestant reads its features itself
     fabric = start_fabric(device, "auto")
-    for name, (method, parameters) in METHODS.items():
+    for name in METHODS:
         if only and name not in (ERM, *only):
             continue
-        own = [f"method.name={method}", *(f"method.parameters.{p}" for p in parameters), "train.epochs=100000"]
-        config = assemble_config(case.recipe, None, [*case.settings, *own])
-        data = MadeUp(config.data, make_rows(case.made), None) if case.made else make_data(config)
+        config, data = prepare(case, name)
         contestants[name] = open_engine(config, data, fabric, folder / name.replace(" ", "-"))
         if name == ERM:
             contestants[BARE] = open_bare(config, data, fabric, folder)
     return contestants
 
 
+def prepare(case: Case, name: str) -> tuple[RunConfig, RunData]:
+    """The config of a method in `METHODS` and its data."""
+    method, parameters = METHODS[name]
+    own = [f"method.name={method}", *(f"method.parameters.{p}" for p in parameters), "train.epochs=100000"]
+    config = assemble_config(case.recipe, None, [*case.settings, *own])
+    return config, MadeUp(config.data, make_rows(case.made), None) if case.made else make_data(config)
+
+
 def make_data(config: RunConfig) -> RunData:
     return open_data(config, None)
 
 
-def open_engine(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Contestant:
+def open_training(
+    config: RunConfig, data: RunData, fabric: Any, path: Path, graphs: bool = True
+) -> tuple[Session, Training]:
     folder = RunFolder(path)
-    open_folder(folder, describe_config(config, data.manifest, None), data.manifest, resume=False)
-    session = build_session(config, Runtime(), fabric, folder, data)
-    training = Training(session, Watcher(), StopRequest(), "")
+    described = describe_config(config, data.manifest, None)
+    open_folder(folder, described, data.manifest, resume=False)
+    session = build_session(config, Runtime(graphs=graphs), fabric, folder, data)
+    return session, Training(session, Watcher(), StopRequest(), described)
+
+
+def open_engine(config: RunConfig, data: RunData, fabric: Any, path: Path) -> Contestant:
+    session, training = open_training(config, data, fabric, path)
 
     def run(epoch: int) -> int:
         training.run_epoch()
@@ -190,19 +204,19 @@ def report(case: Case, seconds: dict[str, list[float]]) -> bool:
     print(f"\n{case.name}")
     for name, values in seconds.items():
         print(f"  {name:16s} {1 / statistics.median(values):12,.0f} images/s")
-    of_bare = _ratio(seconds[BARE], seconds[ERM])
+    of_bare = ratio_of(seconds[BARE], seconds[ERM])
     holds = of_bare >= LEAST_OF_BARE
     print(f"  erm, engine's speed ÷ bare loop's: {of_bare:.3f} (at least {LEAST_OF_BARE})")
     for name in seconds:
         if name not in (ERM, BARE):
             most = case.tighter.get(name, case.most)
-            ratio = _ratio(seconds[name], seconds[ERM])
+            ratio = ratio_of(seconds[name], seconds[ERM])
             holds &= ratio <= most
             print(f"  {name}, time ÷ erm's: {ratio:.3f} (at most {most})")
     return holds
 
 
-def _ratio(above: list[float], below: list[float]) -> float:
+def ratio_of(above: list[float], below: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 

@@ -124,19 +124,21 @@ def measure_gpu(repeats: int) -> list[Row]:
     return rows
 
 
-def training_steps(network: str, q: int) -> list[Callable[[], object]]:
+def training_steps(
+    network: str, q: int, device: str = "cuda", batch: int = BATCH, side: int = 224
+) -> list[Callable[[], object]]:
     """One training step without and one with weights, on the same network and images."""
     import torchvision
 
-    model = getattr(torchvision.models, network)(num_classes=7).cuda().to(memory_format=torch.channels_last)
+    model = getattr(torchvision.models, network)(num_classes=7).to(device).to(memory_format=torch.channels_last)
     head, model.fc = model.fc, nn.Identity()
     optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=1e-3, momentum=0.9)
-    x = torch.randn(BATCH, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
-    y = torch.randint(0, 7, (BATCH,), device="cuda")
-    weighting = StableWeighting("paper", num_functions=q).cuda()
+    x = torch.randn(batch, 3, side, side, device=device).to(memory_format=torch.channels_last)
+    y = torch.randint(0, 7, (batch,), device=device)
+    weighting = StableWeighting("paper", num_functions=q).to(device)
 
     def step(weigh: bool) -> None:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast(device, dtype=torch.bfloat16):
             z = model(x)
             loss = F.cross_entropy(head(z), y, reduction="none")
         w = weighting(z, labels=y) if weigh else torch.ones_like(loss)

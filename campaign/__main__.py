@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -34,6 +35,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="repeat the trials that failed")
     given = parser.parse_args(words)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would trials
     given.work.mkdir(parents=True, exist_ok=True)
     make_workshop(given.work / "workshop")
     import_everything()
@@ -49,7 +51,7 @@ def main(words: list[str] | None = None) -> int:
         if outcome.fault or number % 250 == 0:
             print(f"{number}/{len(left)} {outcome.name} {outcome.fault[:160]}", flush=True)
     done = read_log(log)
-    summary = summarise((done[name] for name in names if name in done), given.seed)
+    summary = {"asked": len(names), **summarise((done[name] for name in names if name in done), given.seed)}
     print_summary(summary)
     if given.out is not None:
         write_summary(given.out, summary)

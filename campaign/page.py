@@ -45,6 +45,9 @@ def _describe(summary: dict[str, Any], command: str) -> Iterator[str]:
     yield f"**{summary['tried']:,} trials with {summary['inputs']:,} inputs: {summary['clean']:,} clean,"
     yield f"{summary['failed']:,} failing, {summary['skipped']:,} skipped** because the machine did not allow them."
     yield f"{summary['mended']:,} of the clean ones had failed before: mended, then repeated."
+    if summary["tried"] < summary["asked"]:
+        yield f"It was stopped before all {summary['asked']:,} trials were done; the parts take turns, so that each was"
+        yield f"tried to {summary['tried'] / summary['asked']:.0%}, and the same command goes on."
     yield ""
     yield "| part | what | trials | inputs | clean | failed before | failing | skipped |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|"

@@ -111,12 +111,16 @@ def _run(folder: Path, *words: str) -> None:
 
 def run_command(words: Sequence[str], folder: Path, check: bool = False) -> subprocess.CompletedProcess[str]:
     """A real process, for what needs one."""
-    environment = {name: value for name, value in os.environ.items() if name != "STABLENET_DATA"}
-    environment |= {"OMP_NUM_THREADS": "1", "STABLENET_CACHE": str(folder / "cache")}
-    environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-    done = subprocess.run(
-        [sys.executable, "-m", "stablenet", *words], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "stablenet", *words]
+    done = subprocess.run(command, cwd=folder, env=make_environment(folder), capture_output=True, text=True)
     if check and done.returncode:
         raise RuntimeError(f"stablenet {' '.join(words)}: {done.stderr}")
     return done
+
+
+def make_environment(folder: Path) -> dict[str, str]:
+    """Of a process of its own that finds the same modules, with a cache in its folder."""
+    environment = {name: value for name, value in os.environ.items() if name != "STABLENET_DATA"}
+    environment |= {"OMP_NUM_THREADS": "1", "STABLENET_CACHE": str(folder / "cache")}
+    environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+    return environment

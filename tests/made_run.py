@@ -9,7 +9,8 @@ from stablenet.data.sources import read_source
 from stablenet.data.splits import split_images
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import hash_values, read_config
-from stablenet.engine.run import RunFolder, load_run
+from stablenet.engine.run import load_run
+from stablenet.engine.run_folder import RunFolder
 from stablenet.models import build_network
 
 BEST_EPOCH, LAST_EPOCH = 2, 3

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("resource")  # forks and limits: not on Windows
 
-from campaign.__main__ import choose, make_trials
+from campaign.__main__ import choose, main, make_trials
 from campaign.forks import Outcome, import_everything, run_trials
 from campaign.odd import GARBLES, mutate_json
 from campaign.page import WHAT, write_page
@@ -134,13 +134,15 @@ def test_the_page_names_no_place_of_the_machine(tmp_path):
         Outcome("toml:1", "traceback", "stablenet train", 1, 1.0),
         Outcome("toml:1", "", "stablenet train", 1, 1.0),
     ]
-    write_page(tmp_path / "README.md", summarise([[failed], mended], 0), "make campaign")
+    summary = {"asked": 4, **summarise([[failed], mended], 0)}
+    write_page(tmp_path / "README.md", summary, "make campaign")
     page = (tmp_path / "README.md").read_text()
     assert "/x/y" not in page
     assert "/tmp" not in page
     assert "stablenet predict workshop/runs/plain" in page
     assert "``` \\" not in page
     assert "--only toml:1" in page.partition("Failed before")[2]
+    assert "before all 4 trials were done; the parts take turns, so that each was\ntried to 50%" in page
     assert set(PARTS) == set(WHAT)
 
 
@@ -195,3 +197,14 @@ def test_parts_take_turns():
     assert {name.partition(":")[0] for name in names} == set(PARTS)
     assert len({name.partition(":")[0] for name in names[: 2 * len(PARTS)]}) > len(PARTS) / 2
     assert choose(10, ["settings:3"]) == ["settings:3"]
+
+
+def test_trials_can_be_interrupted_wherever_a_campaign_was_started(tmp_path, monkeypatch):
+    """A shell starts its background jobs with SIGINT ignored, and forks inherit that."""
+    monkeypatch.setattr("campaign.__main__.make_workshop", lambda folder: None)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert main(["--count", "0", "--work", str(tmp_path)]) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

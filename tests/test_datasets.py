@@ -101,6 +101,8 @@ def test_mistakes_name_what_there_is(pictures):
         stablenet.datasets.load(pictures, split="classic")
     with pytest.raises(UserError, match="the split classic has no parameter tarket"):
         stablenet.datasets.load(pictures, target="toy", tarket="toy")
+    with pytest.raises(UserError, match="seed must be a whole number, got 'a'"):
+        stablenet.datasets.load(pictures, seed="a")
 
 
 def test_the_package_alone_imports_none_of_it():

@@ -238,3 +238,18 @@ def test_hashes_are_those_of_hashlib(tmp_path):
     (tmp_path / "a").write_bytes(b"content")
     assert hash_file(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
     assert hash_file(tmp_path / "a", "md5") == hashlib.md5(b"content").hexdigest()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="named pipes are files of POSIX systems")
+def test_a_pipe_is_written_if_somebody_reads_it(tmp_path):
+    """Without a reader, to open it would wait without end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="a pipe that nobody reads: start its reader first"):
+        write_text(pipe, "text")
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    descriptor = os.open(pipe, os.O_WRONLY)  # waits for the reader
+    write_text(pipe, "text")
+    os.close(descriptor)
+    assert reader.communicate(timeout=10)[0] == b"text"
+    assert pipe.is_fifo()

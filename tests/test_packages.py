@@ -12,6 +12,7 @@ import pytest
 import stablenet
 
 ROOT = Path(stablenet.__file__).parent
+TESTS = Path(__file__).parent
 PACKAGES = sorted(path.parent for path in ROOT.rglob("__init__.py"))
 ORDER = re.compile(r"In reading order: .*?(?=\n\n|\Z)", re.DOTALL)
 
@@ -56,7 +57,29 @@ def test_every_module_begins_with_a_sentence():
         assert first.endswith((".", "?", "`.", ":")), f"{path.relative_to(ROOT)}: {first!r}"
 
 
+# Of no single module: what holds for all methods, for a whole run, or for what is shown together.
+ACROSS = {
+    "algorithms": {"averaging", "domains", "methods", "resume", "worst_group"},
+    "bench": {"evidence", "probe", "published", "verbs_bench"},
+    "cli": {"own_images"},
+    "engine": {"decision", "first_release", "gpu", "processes", "resume"},
+    "integrations": {"examples", "processes", "same_training"},
+    "models": {"own_networks"},
+    "pages": {"browser_pages"},
+    "weighting": {"purpose"},
+}
+
+
+@pytest.mark.parametrize("package", [path.relative_to(ROOT).as_posix() for path in PACKAGES if path != ROOT])
+def test_tests_bear_the_names_of_what_they_test(package):
+    """`test_dataset_whole_set.py` tests `dataset.py`; the others are listed above."""
+    members = [*list_members(ROOT / package), Path(package).name, *ACROSS.get(package, ())]
+    for path in sorted((TESTS / package).glob("test_*.py")):
+        name = path.stem.removeprefix("test_")
+        assert any(f"{name}_".startswith(f"{member}_") for member in members), path.relative_to(TESTS)
+
+
 def test_test_modules_say_what_they_test():
-    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+    for path in sorted(TESTS.rglob("test_*.py")):
         first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
         assert first.endswith((".", "?", "`.")), path.name

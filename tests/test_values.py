@@ -16,6 +16,7 @@ from stablenet.values import (
     Positive,
     SettingError,
     Share,
+    check_arguments,
     check_fields,
     read_fields,
     read_values,
@@ -105,6 +106,23 @@ def test_what_code_passes_is_checked_too():
         Settings(steps=0)
     with pytest.raises(SettingError, match="share must be a number, got 'half'"):
         Settings(share="half")
+
+
+def call(count: Count, rest: int, strength: NonNegative | None = None, kind: Literal["a", "b"] = "a", on: bool = True):
+    check_arguments(call, locals())
+
+
+def test_arguments_of_a_call_are_checked_where_they_declare_something():
+    call(1, "anything", strength=0.5, kind="b", on=False)
+    wrong = {
+        "count must be at least 1, got 0": {"count": 0},
+        "strength must be a finite number, got nan": {"strength": math.nan},
+        "unknown kind 'c': choose from a, b": {"kind": "c"},
+        "on must be true or false, got 'no'": {"on": "no"},
+    }
+    for message, given in wrong.items():
+        with pytest.raises(SettingError, match=message):
+            call(**{"count": 1, "rest": 1, **given})
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def draw_image(rng: Random, suffix: str) -> bytes:
     file = BytesIO()
     try:
         converted.save(file, FORMS[suffix], **options)
-    except (OSError, ValueError, TypeError, KeyError):  # a form that cannot hold the mode
+    except (OSError, ValueError, TypeError, KeyError, SyntaxError):  # a form that cannot hold the mode, or the EXIF
         file = BytesIO()
         image.save(file, FORMS[suffix])
     return file.getvalue()

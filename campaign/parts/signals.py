@@ -26,6 +26,7 @@ from stablenet.algorithms import ALGORITHMS
 TRAIN = ["train", "--folder", "out", "--resume", "--device", "cpu", "--checkpoint-minutes", "0"]
 VERBS: dict[str, list[str]] = {
     **{name: [*TRAIN, "--method", name, *tiny()] for name in sorted(ALGORITHMS)},
+    "d-sam": [*TRAIN, "--method", "d-sam", *tiny('model.name="resnet18"')],  # the paper's small network has no blocks
     "swad": [*TRAIN, "--method", "erm", *tiny('train.averaging="swad"', "train.swad.every=1")],
     "in-batches": [*TRAIN, "--method", "stablenet", *tiny('method.parameters.preset="paper"')],
     "evaluate": ["evaluate", "run"],

@@ -26,6 +26,7 @@ from stablenet.engine.config import DataConfig
 from stablenet.engine.run_data import RunData
 from stablenet.errors import UserError
 from stablenet.registry import unknown_name
+from stablenet.values import Count, Seed, check_arguments
 
 MANIFEST = ".tsv"  # the ending of a split that is a file
 
@@ -35,8 +36,8 @@ def load(
     *,
     split: str | Path | None = None,
     root: Path | str | None = None,
-    seed: int = 0,
-    size: int | None = None,
+    seed: Seed = 0,
+    size: Count | None = None,
     transform: Callable[[Image.Image], Any] | None = None,
     **parameters: Any,
 ) -> SplitDatasets:
@@ -49,6 +50,7 @@ def load(
     size: side of the stored square images; None keeps their size, which must then be the same for all.
     transform: maps a PIL image to the first element of an item; by default a tensor (3, H, W) in 0..1.
     """
+    check_arguments(load, locals())
     table = _read(source, None if root is None else Path(root))
     if isinstance(split, Path) or (split or "").endswith(MANIFEST):
         if parameters:

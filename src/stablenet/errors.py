@@ -23,6 +23,7 @@ _REFUSALS = {
     errno.EEXIST: "{path} exists already and is in the way: choose another path",
     errno.ENOTEMPTY: "{path} exists already and is in the way: choose another path",
     errno.ENAMETOOLONG: "{path} is too long a name for this file system: choose a shorter one",
+    errno.ENXIO: "{path} is a pipe that nobody reads: start its reader first, or give a file",
     errno.ELOOP: "{path} cannot be reached: its links form a loop; choose another path",
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -37,6 +38,12 @@ _REFUSALS = {
 
 class UserError(ValueError):
     """An error in the user's input or files; the command line prints it without a traceback."""
+
+
+def write_count(number: int, what: str) -> str:
+    """For a message: "1 seed", "3 seeds", "2 classes"."""
+    ending = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number:,} {what}{ending}"
 
 
 def explain_os_error(error: OSError, path: Path | str | None = None) -> UserError:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from stablenet.errors import UserError, explain_os_error, shorten_path
 from stablenet.values import is_text, show
@@ -51,8 +51,10 @@ def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) 
 
     sync: flush the file to disk; otherwise a power failure (not a killed process) may lose it.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe is never replaced by a file
-        with name_refusals(path):
+    if path.is_dir():
+        raise explain_os_error(IsADirectoryError(errno.EISDIR, ""), path)
+    if path.exists() and not path.is_file():  # a device or a pipe is never replaced by a file
+        with name_refusals(path), _find_reader(path):
             write(path)
         return
     # The same temporary name for all writers: leftovers of killed processes are overwritten and do not accumulate.
@@ -66,6 +68,19 @@ def write_whole(path: Path, write: Callable[[Path], object], sync: bool = True) 
     finally:
         with suppress(OSError):  # such as a name too long, whose error is already on its way
             partial.unlink()
+
+
+@contextmanager
+def _find_reader(path: Path) -> Iterator[None]:
+    """Raise for a pipe that nobody reads, which would be waited for without end; a reader is kept meanwhile."""
+    if not path.is_fifo():
+        yield
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_bytes(path: Path, data: bytes, sync: bool = True) -> None:
@@ -107,6 +122,11 @@ def check_file(path: Path) -> None:
         raise explain_os_error(IsADirectoryError(errno.EISDIR, ""), path)
     if not stat.S_ISREG(mode):
         raise UserError(f"{shorten_path(path)} is a device or a pipe: give a file")
+
+
+def refuse_folder(error: OSError) -> NoReturn:
+    """For `os.walk`, which otherwise passes over folders that it cannot read."""
+    raise explain_os_error(error)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -18,11 +18,11 @@ _tell: ContextVar[Callable[[str, str], None] | None] = ContextVar("tell", defaul
 @contextmanager
 def telling(tell: Callable[[str], None]) -> Iterator[None]:
     """Long loops in the block report their expected time, once for each kind; elsewhere they warn."""
-    told: set[str] = set()
+    known: set[str] = set()
 
     def tell_once(what: str, text: str) -> None:
-        if what not in told:
-            told.add(what)
+        if what not in known:
+            known.add(what)
             tell(text)
 
     token = _tell.set(tell_once)

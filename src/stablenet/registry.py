@@ -149,9 +149,9 @@ def import_extra(name: str, extra: str, what: str) -> Any:
 
 def describe_error(error: BaseException) -> str:
     """The kind and message of an error of other code, on one line, and where in the user's own code it was raised."""
-    told = " ".join(f"{type(error).__name__}: {error}".split())
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
     where = find_own_line(error)
-    return shorten_path(told) + (f" ({where})" if where else "")
+    return shorten_path(reason) + (f" ({where})" if where else "")
 
 
 def find_own_line(error: BaseException) -> str:

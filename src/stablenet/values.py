@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -181,11 +181,21 @@ def check_fields(instance: Any, where: str = "") -> None:
         convert(getattr(instance, name), hint, _join(where, name))
 
 
-def check_parameters(instance: Any) -> None:
-    """The same for an estimator of scikit-learn, whose constructor declares types and bounds; no others are checked."""
-    for name, hint in get_type_hints(type(instance).__init__, include_extras=True).items():
-        if get_origin(hint) in (Annotated, Literal):
-            convert(getattr(instance, name), hint, name)
+def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """The same for a call: of its arguments, those that declare bounds or choices, or are true or false.
+
+    given: the arguments by name, and whatever else; an estimator of scikit-learn keeps those of its constructor.
+    """
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        if _is_declared(hint):
+            convert(given[name], hint, name)
+
+
+def _is_declared(hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_is_declared(choice) for choice in get_args(hint))
+    return hint is bool or origin in (Annotated, Literal)
 
 
 def require(holds: bool, name: str, expected: str, found: object) -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from stablenet.algorithms.last_layer import (
     AFR,
-    HeldOut,
+    HeldOutRows,
     bound_curvature,
     descend,
     draw_balanced,
@@ -28,7 +28,7 @@ def make_rows(samples=40, width=3, classes=3, seed=0):
     y = torch.arange(samples) % classes
     features = torch.randn(samples, width, generator=generator)
     features[:, 0] += y
-    return HeldOut(features, y, torch.zeros_like(y))
+    return HeldOutRows(features, y, torch.zeros_like(y))
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5])

@@ -85,3 +85,13 @@ def test_a_run_of_one_epoch_is_erm():
     assert algorithm.start_epoch(0, AllBatches()) == {}
     assert algorithm.sampling_weights() is None
     assert torch.equal(algorithm.loss(batch).per_sample_loss, erm.loss(batch).per_sample_loss)
+
+
+@pytest.mark.parametrize("method", ["jtt", "spare", "eiil"])
+def test_a_first_network_that_has_diverged_is_refused(method):
+    algorithm, samples = train(method, epochs=1), draw(SAMPLES, 0.9, 3)
+    with torch.no_grad():
+        algorithm.first.head.bias[0] = float("nan")
+    algorithm.first_epochs = 1
+    with pytest.raises(UserError, match=r"outputs are not finite: lower train\.learning_rate"):
+        algorithm.start_epoch(1, samples)

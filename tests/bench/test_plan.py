@@ -99,6 +99,16 @@ def test_a_damaged_run_is_neither_done_nor_left(bench):
     assert plan.left == ()
 
 
+def test_a_run_killed_between_two_evaluations_is_left(bench):
+    path = make_plan(bench.table, bench.runs, TablePart(seeds=(0,))).runs[0].folder
+    first, *_ = (path / "evaluation.jsonl").read_text().splitlines(keepends=True)
+    (path / "evaluation.jsonl").write_text(first)
+    plan = make_plan(bench.table, bench.runs, TablePart(seeds=(0,)))
+    assert [(run.folder, run.state) for run in plan.left] == [(path, "not evaluated")]
+    (path / "last.safetensors").unlink()  # as in published records: nothing to evaluate
+    assert make_plan(bench.table, bench.runs, TablePart(seeds=(0,))).left == ()
+
+
 def test_a_run_that_was_never_begun_is_left(bench):
     path = make_plan(bench.table, bench.runs, TablePart(seeds=(0,))).runs[0].folder
     for file in path.iterdir():

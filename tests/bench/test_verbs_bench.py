@@ -73,6 +73,10 @@ def test_run_makes_what_is_missing_and_shows_it(bench, here):
     assert erm.exists()
     again = call("run", bench.file, "--runs", bench.runs, "--seeds", 2, "--device", "cpu")
     assert "8 of 8 runs are finished, 0 to do" in again
+    shutil.rmtree(erm)
+    call("run", bench.file, "--runs", bench.runs, "--seeds", 2, "--device", "cpu", "--figures-only")
+    assert (erm / "evaluation.jsonl").exists()
+    assert not list(erm.glob("*.safetensors"))
 
 
 def test_a_failure_is_told_and_sets_the_status(bench, monkeypatch):

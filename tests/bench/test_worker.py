@@ -3,13 +3,14 @@
 import json
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from stablenet.bench.cells import make_run
 from stablenet.bench.plan import TablePart, make_orders, make_plan
 from stablenet.bench.worker import perform, read_order, read_speeds, speeds_path
+from stablenet.engine.monitor import Watcher
 from stablenet.engine.train import train
 from stablenet.files import hold_lock, read_lines
 
@@ -71,8 +72,6 @@ def test_a_run_that_is_held_is_waited_for(bench, order):
 
 
 def test_what_goes_wrong_is_told(bench, order, capsys, monkeypatch):
-    from dataclasses import replace
-
     outcome = perform(replace(order, config={**order.config, "method": {"name": "emr"}}))
     assert outcome.state == "failed"
     assert "unknown method 'emr'" in outcome.reason
@@ -89,3 +88,28 @@ def test_the_folder_is_the_one_the_engine_would_choose(bench, order, tmp_path):
     assert run.path.name == order.name
     made = make_run(bench.table, bench.table.rows[0], bench.table.columns[1], 7)
     assert (run.hash, run.config) == (made.hash, made.config)
+
+
+def test_figures_alone_are_those_of_a_whole_run(bench, order, tmp_path):
+    """Without checkpoints and with no network left, and after a stop it begins anew."""
+    lean = replace(order, figures_only=True, folder=str(tmp_path / "lean"))
+    assert perform(order).state == "finished"
+    with pytest.raises(Stopped):
+        perform(lean, Stop())
+    assert not (tmp_path / "lean" / "checkpoint.safetensors").exists()
+    assert perform(lean).state == "finished"
+    for name in ("records.jsonl", "evaluation.jsonl"):
+        assert (tmp_path / "lean" / name).read_bytes() == (bench.runs / order.name / name).read_bytes()
+    assert not list((tmp_path / "lean").glob("*.safetensors"))
+    assert list((bench.runs / order.name).glob("*.safetensors"))
+
+
+class Stopped(BaseException):
+    pass
+
+
+class Stop(Watcher):
+    """Ends a run after its first epoch, as a lost machine would."""
+
+    def epoch(self, record, note=""):
+        raise Stopped

@@ -56,7 +56,7 @@ def test_copies_and_left_out_images_are_told(tree, tmp_path):
     assert "art/dog/2.png" in str(refused.exception)
     told = _run(*words, "--skip-bad")
     assert told.exit_code == 0
-    assert "1 images left out:" in told.output
+    assert "1 image left out:" in told.output
     assert "art/dog/2.png" in told.output
     assert "art/cat/0.png = photo/cat/0.png" in told.output
 

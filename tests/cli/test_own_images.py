@@ -89,6 +89,12 @@ def test_photographs_of_several_sizes_without_contexts_or_a_target(place: Path) 
     again = files.loc[[f"photos/{name}" for name in kept.index]]
     np.testing.assert_allclose(again[["p_cat", "p_dog"]], kept[["p_cat", "p_dog"]], atol=1e-5)
     assert "nothing to do" in run("train", "--set", "data.source=folder", "--root", "photos", "--folder", "run", *SMALL)
+    (place / "lists").mkdir()
+    pd.read_csv("plain.csv").head(4).to_csv("lists/apart.csv", index=False)
+    run("predict", "run", "lists/apart.csv", "--root", ".", "--device", "cpu", "-o", "some.parquet")
+    some = pd.read_parquet("some.parquet")
+    assert list(some["path"]) == list(pd.read_csv("plain.csv")["path"].head(4))
+    np.testing.assert_allclose(some["p_cat"], files.loc[some["path"], "p_cat"], atol=1e-5)
 
 
 def test_a_list_with_its_own_names_trains_on_its_own_split(place: Path) -> None:
@@ -119,6 +125,15 @@ def test_absolute_paths_serve_everywhere(place: Path) -> None:
     assert ">StableNet diagnosis · absolute ·" in Path("page.html").read_text()
 
 
+def test_a_folder_that_would_not_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default the bundled digits are trained on, whatever folder is named."""
+    with pytest.raises(UserError, match=r"nothing of --root photos would be read: .*--set data\.source=folder"):
+        run("train", "--root", "photos", *TRAIN)
+    assert not Path("runs").exists()
+    monkeypatch.setenv("STABLENET_DATA", str(place))  # which is for other sources
+    run("train", *TRAIN, "--set", "train.max_steps=1", "--dry-run")
+
+
 def test_a_missing_file_is_named_before_any_is_read(place: Path) -> None:
     Path("photos/dog/7.png").unlink()
     for words in (
@@ -126,9 +141,23 @@ def test_a_missing_file_is_named_before_any_is_read(place: Path) -> None:
         ("data", "split", "image-list", "--root", "plain.csv"),
         ("train", "--set", "data.source=image-list", "--root", "plain.csv", *SMALL),
     ):
-        with pytest.raises(UserError, match=r"1 files listed in plain\.csv do not exist: photos/dog/7\.png; sought in"):
+        with pytest.raises(
+            UserError, match=r"1 file listed in plain\.csv not found: photos/dog/7\.png; sought.* \(--root"
+        ):
             run(*words)
     assert not Path("runs").exists()
+
+
+def test_a_file_that_is_no_image_is_named_before_anything_is_trained(place: Path) -> None:
+    """`try` diagnosed without it, and the first training failed on it."""
+    Path("photos/dog/7.png").write_text("<html>not found</html>")
+    with pytest.raises(
+        UserError, match=r"1 of 60 images of plain cannot be decoded.*\n  photos/dog/7\.png: not an image"
+    ):
+        run("try", "plain.csv", "--minutes", "0.1", "--device", "cpu")
+    assert not Path("try-plain").exists()
+    with pytest.raises(UserError, match=r"1 of 60 images .* cannot be decoded.*\n  photos/dog/7\.png: not an image"):
+        run("train", "--set", "data.source=image-list", "--root", "plain.csv", *SMALL)
 
 
 def test_a_list_in_the_working_directory_is_split_there(place: Path) -> None:

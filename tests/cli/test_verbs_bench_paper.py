@@ -32,7 +32,7 @@ def test_the_list_is_printed_without_runs(tmp_path):
     assert sum(not line.startswith(" ") for line in lines) == len(list_items()) + 1
     start = lines.index("Table 4: classic on PACS and VLCS")
     assert lines[start + 1].strip() == "stablenet bench run classic"
-    assert lines[start + 2].strip() == "stablenet bench run paper-resnet50  (about 6.0 GPU hours)"
+    assert lines[start + 2].strip() == "stablenet bench run paper-resnet50  (about 0.2 GPU hours)"
     assert "needs pacs, vlcs" in lines[start + 3]
     assert "about 4.5 GPU hours" in lines[start + 3]
 
@@ -44,7 +44,7 @@ def test_a_page_needs_a_folder_of_runs(tmp_path):
     (tmp_path / "runs").mkdir()
     assert call("--runs", tmp_path / "runs", "--page", tmp_path / "page.md").exit_code == 0
     page = (tmp_path / "page.md").read_text()
-    assert "paper-resnet50 --root DATA`: 442 of 442 cells, about 6.0 GPU hours for all of it" in page
+    assert "paper-resnet50 --root DATA`: 442 of 442 cells, about 0.2 GPU hours for all of it" in page
     assert "MetaReg* (approximation)" in page.partition("- Classic (classic): PACS: ")[2].splitlines()[0]
 
 

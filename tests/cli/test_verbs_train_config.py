@@ -47,7 +47,8 @@ def test_a_dry_run_prints_and_writes_nothing(tmp_path):
     for told in (
         "# data: tiny, split adversarial, seed 0; images: train 60, validation 15, test 15",
         "# steps: 21 in all, 7 per epoch, of 8 images",
-        "# time: unknown; no run like this one was measured on cpu",
+        "# 3 classes, 8 domains",
+        "of training steps, from a few steps with random images on cpu",
         "# a dry run: nothing was written",
     ):
         assert told in done.stdout

@@ -64,6 +64,20 @@ def test_a_short_last_batch_is_kept_or_dropped(drop_last, batches, samples):
     assert len(order_epoch(DOMAIN, 0, settings).position) == samples
 
 
+@pytest.mark.parametrize("balance", [False, True])
+def test_an_epoch_may_be_shorter_and_has_other_samples_each_time(balance):
+    settings = BatchSettings(batch_size=6, most=4, balance_domains=balance)
+    assert count_batches(70, settings) == 4
+    assert count_batches(17, settings) == (2 if balance else 3)  # no more than there are
+    first, second = (order_epoch(DOMAIN, epoch, settings).position for epoch in (0, 1))
+    assert len(first) == len(second) == 24
+    assert set(first.tolist()) != set(second.tolist())
+    drawn = {place for epoch in range(40) for place in order_epoch(DOMAIN, epoch, settings).position.tolist()}
+    assert drawn == set(range(70))
+    weighted = order_epoch(DOMAIN, 0, BatchSettings(batch_size=6, most=4), torch.ones(70))
+    assert len(weighted.position) == 24
+
+
 def test_balanced_batches_hold_equal_numbers_and_revisit_small_domains_late():
     settings = BatchSettings(batch_size=12, balance_domains=True)
     order = order_epoch(DOMAIN, 0, settings)

@@ -153,6 +153,22 @@ def test_all_bad_images_are_listed_at_once(tree, place):
     assert list(place.parent.glob("[!.]*")) == []
 
 
+def test_of_large_sets_files_that_are_no_images_are_named_before_any_is_decoded(tree, place, monkeypatch):
+    _break_three(tree)
+    monkeypatch.setattr("stablenet.data.prepare.QUICKLY_DECODED", 10)
+    monkeypatch.setattr("stablenet.data.prepare._decode_table", lambda *_: pytest.fail("it decodes"))
+    with pytest.raises(UserError, match=r"2 of 20 images of tree cannot be decoded.*--skip-bad") as caught:
+        prepare(_read_table(tree), place)
+    assert "photo/cat/01.png: not an image, or unknown format" in str(caught.value)
+    archive = tree.with_suffix(".zip")
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in tree.rglob("*.png"):
+            file.write(path, path.relative_to(tree).as_posix())
+    with pytest.raises(UserError, match=r"2 of 20 images") as again:
+        prepare(_read_table(archive), place)
+    assert str(again.value) == str(caught.value)
+
+
 def test_skipping_bad_images_records_them_and_closes_the_gaps(tree, place):
     broken = _break_three(tree)
     table = _read_table(tree)

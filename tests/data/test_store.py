@@ -31,6 +31,9 @@ def store(tmp_path):
         ("store.json", lambda data: data[: len(data) // 2], "is not JSON"),
         ("store.json", lambda data: data.replace(b'"format": 1', b'"format": 9'), "format 9"),
         ("store.json", lambda data: data.replace(b'"count"', b'"cuont"'), "count, cuont"),
+        ("store.json", lambda data: data.replace(b'"a"', b""), "names 0 for the labels of its images"),
+        ("store.json", lambda data: data.replace(b'"b"', b""), "names 0 for the domains of its images"),
+        ("store.json", lambda data: data.replace(b'"left_out": [', b'"left_out": [{"id": "x"}'), "lacks one of class"),
     ],
 )
 def test_a_store_that_is_not_whole_does_not_open(store, file, change, message):

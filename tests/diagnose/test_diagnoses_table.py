@@ -101,7 +101,7 @@ def test_the_page_of_a_table(tmp_path):
         (lambda f: f.assign(label="cow"), {"target": "label"}, "one value"),
         (lambda f: f.assign(ground="x"), {"target": "label", "environment": "ground"}, "one value"),
         (lambda f: f.assign(size=np.nan), {"target": "label", "missing": "error"}, "missing values in size"),
-        (lambda f: f.assign(size="x"), {"target": "label", "task": "regression"}, "no number"),
+        (lambda f: f.assign(size="x"), {"target": "label", "task": "regression"}, "not a number"),
         (lambda f: f[["shape", "label"]], {"target": "label"}, "1 columns"),
     ],
 )

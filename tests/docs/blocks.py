@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+
+from docs.machinery.notebook import SHELL, WRITE
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted(path for path in (ROOT / "docs").rglob("*.md"))
@@ -67,3 +70,21 @@ def split_words(command: str) -> list[str]:
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words.pop(0)
     return words
+
+
+def read_cells(page: str, notebook: str) -> list[Block]:
+    """The blocks of a notebook, as those of the page that it was made from."""
+    blocks: list[Block] = []
+    for number, cell in enumerate(json.loads(notebook)["cells"]):
+        text = "".join(cell["source"]) + "\n"
+        if cell["cell_type"] == "markdown":
+            blocks += read_blocks(page, text)
+        elif text.startswith(WRITE):
+            name, _, content = text.removeprefix(WRITE).partition("\n")
+            blocks.append(Block(page, number, "toml", name, False, content))
+        elif text.startswith(SHELL):
+            commands = "".join(line.removeprefix(SHELL) for line in text.splitlines(keepends=True))
+            blocks.append(Block(page, number, "bash", "", False, commands))
+        else:
+            blocks.append(Block(page, number, "python", "", False, text))
+    return blocks

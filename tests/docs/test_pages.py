@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 
 import numpy as np
 import pytest
+from docs.machinery.notebook import NOTEBOOK, TUTORIAL, convert
 from PIL import Image
 
-from tests.docs.blocks import FENCE, PAGES, ROOT, name_page, read_blocks, read_inline_commands
+from tests.docs.blocks import FENCE, PAGES, ROOT, name_page, read_blocks, read_cells, read_inline_commands
 from tests.docs.commands import UnknownCommand, check_command
 from tests.docs.runner import Reader
 
@@ -49,6 +51,7 @@ SHORTER = {
 }
 # Thirty epochs four times: nothing but the commands themselves could make it shorter.
 SLOW = {"docs/bench.md"}
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 # Run by test_pictures.py, into a folder of its own.
 DRAWN = "python docs/make_pictures.py"
 
@@ -77,10 +80,29 @@ def registries():
 
 @pytest.mark.parametrize("page", [runnable(page) for page in TEXTS])
 def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, registries):
-    blocks = [block for block in read_blocks(page, TEXTS[page]) if not block.text.startswith(DRAWN)]
+    blocks = [block for block in read_all(page) if not block.text.startswith(DRAWN)]
     if page == "README.md":
         write_pictures(tmp_path / "my-pictures")
     Reader(tmp_path, monkeypatch, SHORTER.get(page, {})).follow(blocks)
+
+
+def read_all(page):
+    """The blocks of a page; the tutorial's are those of its notebook, which is run in its place."""
+    if page == "docs/tutorial.md":
+        return read_cells(page, NOTEBOOK.read_text(encoding="utf-8"))
+    return read_blocks(page, TEXTS[page])
+
+
+def test_the_notebook_is_the_tutorial():
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    assert text == convert(TUTORIAL.read_text(encoding="utf-8")), "make it: python -m docs.machinery.notebook"
+    cells, blocks = read_cells("", text), read_blocks("", TEXTS["docs/tutorial.md"])
+    assert [(cell.language, cell.title, cell.text) for cell in cells] == [
+        (block.language, block.title, block.text) for block in blocks
+    ]
+    links = [link for cell in json.loads(text)["cells"] for link in LINK.findall("".join(cell["source"]))]
+    assert links
+    assert all((NOTEBOOK.parent / link.partition("#")[0]).exists() for link in links)
 
 
 def write_pictures(folder):

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from benchmarks import program
+from benchmarks import paper_cost, program
 
 from stablenet.bench import cells
 from stablenet.bench.plan import TablePart, make_plan
@@ -47,6 +47,17 @@ def test_a_step_is_a_command_and_its_seeds_were_fixed_before(step):
     known = REPORTED if step.table != "natural/develop.toml" else DEVELOPED
     repeats = step.name in ("m-ada", "fourier-mnistm", "memory-mnistm")  # beside published rows, on their seeds
     assert set(step.seeds) <= (set(program.PUBLISHED) if repeats else known)
+
+
+def test_every_row_of_the_papers_tables_is_run_and_its_minutes_are_those_that_are_computed(capsys):
+    (step,) = (step for step in program.STEPS if step.name == "paper")
+    table = program.open_table(step)
+    assert step.methods[0] == "erm"  # without plain training, no seed says anything
+    assert sorted(step.methods) == sorted(row.id for row in table.rows)
+    paper_cost.main()
+    minutes = float(capsys.readouterr().out.strip().splitlines()[-1].split("|")[-2])
+    assert minutes < 14
+    assert minutes / 60 == pytest.approx(table.hours, abs=0.005)
 
 
 def test_what_was_chosen_is_searched_before():

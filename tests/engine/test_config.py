@@ -84,6 +84,11 @@ def test_files_that_are_no_config_are_named(tmp_path):
         assemble_config(None, tmp_path / "bad.toml")
     with pytest.raises(UserError, match="does not exist: check the path"):
         assemble_config(None, tmp_path / "none.toml")
+    (tmp_path / "long.toml").write_text("x." * 50_000 + "y = 1")  # minutes, if it were read
+    with pytest.raises(UserError, match="more than 5,000 dots"):
+        assemble_config(None, tmp_path / "long.toml")
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbfseed = 3\n")  # as editors on Windows write it
+    assert assemble_config(None, tmp_path / "marked.toml").seed == 3
     with pytest.raises(UserError, match=r"did you mean 'embedded-dr0\.9"):
         assemble_config("embeded-dr0.9")
 

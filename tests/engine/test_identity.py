@@ -14,7 +14,8 @@ from stablenet.data.splits import split_images
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.engine.config import read_config
 from stablenet.engine.identity import Contents, identify, read_contents, recall_contents, tell_weights
-from stablenet.engine.run import RunFolder, describe_config, open_folder
+from stablenet.engine.run import describe_config, open_folder
+from stablenet.engine.run_folder import RunFolder
 from stablenet.errors import UserError
 from tests.engine.tiny import tiny_config
 
@@ -38,6 +39,12 @@ def test_hash_is_of_the_meaning():
 
 def test_a_hash_of_version_0_1_is_found_again():
     assert identify(read_config({}), Contents()).hash == KNOWN
+
+
+def test_the_length_of_an_epoch_counts_where_it_is_set():
+    config = tiny_config("erm", "train.epoch_steps=2")
+    assert hash_of(config) != hash_of(tiny_config("erm"))
+    assert hash_of(config) == hash_of(read_config(config.plain()))
 
 
 def test_columns_and_the_contents_of_a_list_count_where_they_are_used():

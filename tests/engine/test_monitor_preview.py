@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from stablenet.engine.config import assemble_config
 from stablenet.engine.monitor import preview
 from stablenet.engine.session import Runtime
 from stablenet.engine.train import train
+from stablenet.engine.trial import time_image
 from stablenet.errors import UserError
 from stablenet.files import Lines, read_lines
 from tests.engine.tiny import SETTINGS
@@ -25,11 +27,13 @@ def test_it_is_what_training_then_does(tmp_path, monkeypatch):
     config = assemble_config(settings=[*SETTINGS, *SHORT])
     seen = preview(config, runtime)
     assert list_files(tmp_path) == []
-    assert (seen.state, seen.seconds, seen.measured) == ("", None, 0)
+    assert (seen.state, seen.measured) == ("", 0)
     run = train(config, runtime)
     assert run.path == seen.folder
     assert run.manifest.hash == seen.manifest.hash
     assert run.records[0]["steps_per_epoch"] == seen.steps_per_epoch
+    shorter = preview(assemble_config(settings=[*SETTINGS, "train.epoch_steps=2"]), runtime)
+    assert shorter.steps_per_epoch == 2 < seen.steps_per_epoch
     assert run.status["step"] == seen.steps == 13
     before = list_files(tmp_path)
     again = preview(config, runtime)
@@ -37,7 +41,18 @@ def test_it_is_what_training_then_does(tmp_path, monkeypatch):
     assert (again.state, again.measured) == ("finished", 1)
     speeds = [line["images_per_second"] for line in read_lines(run.folder.timing) if line["kind"] == "epoch"]
     assert again.seconds == pytest.approx(13 * 8 / (sum(speeds) / 2))
-    assert preview(assemble_config(settings=[*SETTINGS, "method.name=focal"]), runtime).seconds is None
+    assert preview(assemble_config(settings=[*SETTINGS, "method.name=focal"]), runtime).measured == 0
+
+
+def test_where_no_speed_is_known_a_few_steps_are_timed(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("stablenet.engine.monitor.time_image", lambda *words: asked.append(words) or 0.25)
+    seen = preview(assemble_config(settings=[*SETTINGS, *SHORT]), Runtime(runs=tmp_path, device="cpu"))
+    assert asked == [("paper-cnn", {"image_size": 12}, 12, 3, 8, "cpu")]
+    assert seen.seconds == 13 * 8 * 0.25
+    state = torch.get_rng_state()
+    assert 0 < time_image("paper-cnn", {"image_size": 12}, 12, 3, 8, "cpu") < 10
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_speeds_of_another_device_say_nothing(tmp_path):

@@ -360,13 +360,13 @@ AGAINST = ("stablenet", PLAIN[0], TAPS, "train.log_every=1", "train.batch_size=1
 
 def train_against(folder):
     """As if the network answered against the context after every epoch."""
-    from stablenet.algorithms import stablenet
+    from stablenet.weighting import recommended
 
-    found, stablenet.context_use = stablenet.context_use, lambda *figures: -9.0
+    found, recommended.context_use = recommended.context_use, lambda *figures: -9.0
     try:
         return tiny_run(folder, *AGAINST)
     finally:
-        stablenet.context_use = found
+        recommended.context_use = found
 
 
 def train_two_against(rank, port, folder):

@@ -6,7 +6,8 @@ import pytest
 
 from stablenet.algorithms import Judgement
 from stablenet.engine.ranking import describe_judgement, find_best, validation_rank
-from stablenet.engine.run import RunFolder, list_runs, load_run, open_folder
+from stablenet.engine.run import list_runs, load_run, open_folder
+from stablenet.engine.run_folder import RunFolder
 from stablenet.errors import UserError
 
 

@@ -149,3 +149,9 @@ def test_a_run_that_never_began_is_begun_again(tmp_path, monkeypatch):
         with pytest.raises(TypeError):
             tiny_run(tmp_path / "run", "erm", "train.max_steps=1")
     assert tiny_run(tmp_path / "run", "erm", "train.max_steps=1").status["state"] == "finished"
+
+
+def test_a_run_that_lacks_what_its_averaging_needs_leaves_no_folder(tmp_path):
+    with pytest.raises(UserError, match="needs the source validation loss"):
+        tiny_run(tmp_path / "run", "erm", 'train.averaging="swad"', "data.parameters.validation=0.0")
+    assert not (tmp_path / "run").exists()

@@ -7,7 +7,8 @@ import pytest
 
 from stablenet.engine.checkpoint import save_tensors
 from stablenet.errors import UserError
-from stablenet.evaluation.evaluate import evaluate_run
+from stablenet.evaluation.evaluate import evaluate_rules, evaluate_run
+from stablenet.evaluation.predict import predict_part
 from tests.made_run import BEST_EPOCH, LAST_EPOCH, random_network
 
 
@@ -35,6 +36,23 @@ def test_each_rule_takes_its_own_model(run):
     assert last.choice.epoch == LAST_EPOCH
     assert best.figures["loss"] != last.figures["loss"]
     assert [line["rule"] for line in lines(run.path / "evaluation.jsonl")] == ["source-validation", "last"]
+
+
+def test_rules_together_are_as_alone_and_run_a_network_once(run, monkeypatch):
+    alone = [evaluate_run(run, rule=rule, device="cpu")[0].figures for rule in ("source-validation", "last")]
+    passes = []
+
+    def predict(model, *rest, **options):
+        passes.append(model)
+        return predict_part(model, *rest, **options)
+
+    monkeypatch.setattr("stablenet.evaluation.evaluate.predict_part", predict)
+    together = evaluate_rules(run, ("source-validation", "last"), device="cpu")
+    assert [evaluation.figures for evaluation in together] == alone
+    assert len(passes) == 2
+    again = evaluate_rules(run, ("last", "source-validation", "last"), device="cpu")
+    assert [evaluation.choice.epoch for evaluation in again] == [LAST_EPOCH, BEST_EPOCH, LAST_EPOCH]
+    assert len(passes) == 4  # the last epoch's network was run once, for both
 
 
 def test_the_oracle_writes_into_a_file_of_its_own(run):

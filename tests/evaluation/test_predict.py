@@ -12,6 +12,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import (
     Predictions,
+    check_images,
     find_broken,
     find_device,
     gather_images,
@@ -86,7 +87,7 @@ def test_a_table_holds_the_same_and_comes_back_from_files(predictions, tmp_path)
 
 
 def test_other_formats_and_places_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"written to a \.csv or \.parquet file, got 'a\.xlsx'"):
+    with pytest.raises(UserError, match=r"written as \.csv or \.parquet, got 'a\.xlsx'"):
         save_table(pd.DataFrame(), tmp_path / "a.xlsx")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot write"):
@@ -199,6 +200,27 @@ def test_a_table_starts_at_its_folder_and_keeps_its_columns(folder, ending):
     assert list(gathered["patient"]) == ["007", "008"]
 
 
+def test_a_list_may_lie_apart_from_its_images_and_name_them_absolutely(folder, tmp_path):
+    apart = tmp_path / "apart.csv"
+    pd.DataFrame({"patient": ["007", "008"], "file_name": ["deep/er/c.webp", "b.png"]}).to_csv(apart, index=False)
+    gathered = gather_images([apart], folder)
+    assert names(gathered, folder) == ["deep/er/c.webp", "b.png"]
+    assert list(gathered.columns) == ["patient", "path"]
+    pd.DataFrame({"path": [str(folder / "b.png")]}).to_csv(apart, index=False)
+    for root in (None, folder, tmp_path):
+        assert names(gather_images([apart], root), folder) == ["b.png"]
+
+
+def test_a_file_that_is_no_image_is_named_before_any_is_predicted(folder):
+    paths = [folder / "a.JPG", folder / "b.png"]
+    for path in paths:
+        Image.new("RGB", (4, 4)).save(path)
+    check_images(paths)
+    (folder / "b.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match=r"cannot read the image .*b\.png: not an image"):
+        check_images(paths)
+
+
 def test_each_mistake_is_named(folder, tmp_path):
     (folder / "empty.csv").write_text("path\n")
     (folder / "other.csv").write_text("file,label\nb.png,1\n")
@@ -208,7 +230,7 @@ def test_each_mistake_is_named(folder, tmp_path):
         folder / "z.png": "does not exist",
         folder / "notes.txt": "neither an image nor a table",
         folder / "empty.csv": "has no rows",
-        folder / "other.csv": "no column 'path': it has file, label",
+        folder / "other.csv": "no column path or file_name or img_filename: it has file, label",
         folder / "gone.csv": r"1 of 2 images do not exist, for example .*z\.png",
         tmp_path / "nothing": "contains no images",
     }

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
+from torchvision.models.resnet import BasicBlock, ResNet
 
 from stablenet import UserError
 from stablenet.integrations import DatasetCriterion, Indexed
@@ -229,12 +230,50 @@ def test_mistakes_are_answered(samples):
         criterion(torch.zeros(4, 3), y[:4], torch.tensor([0]))
     with pytest.raises(UserError, match=r"logits \(batch, 3\), got \(4, 1\)"):
         criterion(torch.zeros(4, 1), y[:4], torch.arange(4))
-    with pytest.raises(UserError, match="epochs must be 1 or more, got 0"):
-        DatasetCriterion(make_model(), ["0"], samples, num_classes=3, act="always", epochs=0)
     with pytest.raises(UserError, match="tap 'layer1'"):
         DatasetCriterion(make_model(), ["layer1"], samples, num_classes=3, act="always", epochs=2)
     with pytest.raises(UserError, match="below num_classes=2, got 0 to 2"):
         DatasetCriterion(make_model(), ["0"], samples, num_classes=2, act="always", epochs=2)
+    with pytest.raises(UserError, match=r"taps must be a list of modules' paths, such as .*, got the text 'layer1'"):
+        DatasetCriterion(make_model(), "layer1", samples, num_classes=3, epochs=2)
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "taps"), [(False, ["layer1", "layer2"]), (True, ["layer1", "layer2", "layer3:border"])]
+)
+def test_taps_are_those_of_the_preset_where_none_are_named(samples, pretrained, taps):
+    torch.manual_seed(0)
+    model = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
+    options = {"num_classes": 3, "epochs": 3, "act": "always", "pretrained": pretrained}
+    chosen, named = (DatasetCriterion(model, given, samples, **options) for given in (None, taps))
+    assert f"features of {', '.join(taps)}" in repr(chosen)
+    for ours, theirs in zip(chosen.whole_set(torch.arange(90)), named.whole_set(torch.arange(90)), strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+    with pytest.raises(UserError, match=r"the stages of a Sequential are not known.*name early modules"):
+        DatasetCriterion(make_model(), None, samples, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number, got 1.5"),
+        ({"num_classes": "3"}, "num_classes must be a whole number, got '3'"),
+        ({"offset": -1.0}, "offset must be 0 or more, got -1.0"),
+        ({"offset": float("nan")}, "offset must be a finite number, got nan"),
+        ({"act": "domains"}, "unknown act 'domains': choose from always, auto"),
+        ({"pretrained": "no"}, "pretrained must be true or false, got 'no'"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"storage": torch.int8}, "storage must be a floating-point type such as torch.float16, got torch.int8"),
+        ({"contexts": torch.zeros(3, dtype=torch.int64)}, "one for each of the 90 samples"),
+        ({"contexts": torch.full((90,), -1)}, "contexts must be a tensor of whole numbers from 0 on"),
+        ({"contexts": [0] * 90}, "contexts must be a tensor"),
+        ({"held_out": []}, "no samples are held out"),
+    ],
+)
+def test_wrong_options_are_one_sentence(samples, given, message):
+    with pytest.raises(UserError, match=message):
+        DatasetCriterion(make_model(), ["0"], samples, **{"num_classes": 3, "epochs": 2, **given})
 
 
 @pytest.mark.gpu

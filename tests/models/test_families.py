@@ -3,8 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from torchvision import models
 
 from stablenet.models import build_network, list_backbones
+from stablenet.models.families import find_stages, import_timm
 
 
 def test_paper_cnn_is_the_papers_table():
@@ -26,3 +28,23 @@ def test_paper_cnn_takes_any_size(size):
 def test_listing_by_wildcard():
     assert list_backbones("resnet1*") == ["resnet101", "resnet152", "resnet18"]
     assert "timm/vit_tiny_patch16_224" in list_backbones("timm/vit_tiny*", timm=True)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "resnet18", "timm/mobilenetv3_small_050", "timm/test_resnet"])
+def test_stages_of_a_finished_network_are_those_of_the_backbone(name):
+    with torch.device("meta"):
+        built = import_timm().create_model(name[5:]) if name.startswith("timm/") else models.get_model(name)
+    stages = find_stages(built)
+    assert len(stages) >= 3
+    assert set(stages.values()) <= {path for path, _ in built.named_modules()}
+    if not name.startswith("timm/"):
+        assert stages == build_network(name, 2).stages
+
+
+def test_of_other_networks_no_stages_are_known():
+    class ResNet(nn.Sequential):
+        pass
+
+    assert find_stages(ResNet(nn.Linear(2, 2))) == {}
+    with torch.device("meta"):
+        assert find_stages(models.swin_t()) == {}  # its maps have their channels last

@@ -70,6 +70,8 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(own, text, told):
         (lambda features: [features], "gave a list"),
         (lambda features: features.long(), "gave torch.int64"),
         (lambda features: features.double(), "gave torch.float64"),
+        (lambda features: features.half(), "gave torch.float16"),
+        (lambda features: features.to("meta"), "gave torch.float32 on meta, expected .* on cpu"),
         (lambda features: features + 0j, "gave torch.complex64"),
         (lambda features: features[:, :3], r"shape \(4, 3\), expected \(batch, 5\)"),
         (lambda features: features[:3], "gave 3 features for 4 images"),

@@ -8,7 +8,7 @@ from stablenet.diagnose.diagnosis_page import Asked, write_page
 from stablenet.tabular.fit import TableChoices, fit_table
 from stablenet.tabular.fit import write_page as write_table_page
 from tests.diagnose.test_diagnosis_page_next_steps import HOSTILE, make
-from tests.pages.checks import find_faults
+from tests.pages.checks import fetch_axe, find_faults
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,11 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", ["diagnosis", "hostile", "table"])
 def test_no_page_has_a_fault(visit, folder, name, width, scheme):
     assert find_faults(visit(folder / f"{name}.html", width, scheme)) == []
+
+
+def test_axe_is_among_the_checks():
+    if fetch_axe() is None:
+        pytest.skip("NO AXE: npm or its registry is not at hand; pages are checked by the rules in checks.py alone")
 
 
 def test_the_classes_are_on_the_first_screen(visit, folder):

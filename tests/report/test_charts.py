@@ -41,6 +41,14 @@ def test_differences_lie_where_the_numbers_say(result, styles):
     assert charts.draw_paired(result, result.columns[3], styles) is None
 
 
+def test_where_nothing_differs_the_axis_still_has_points(result, styles, monkeypatch):
+    nothing = charts._find_range([])
+    monkeypatch.setattr(charts, "_find_range", lambda cells: nothing)
+    svg = charts.draw_paired(result, result.columns[0], styles)
+    ticks = [tick.text for tick in find(svg, "text", "tick") if "middle" in tick.attrib.values()]
+    assert ticks == ["−0.4", "−0.2", "0", "+0.2", "+0.4"]
+
+
 def test_long_names_fit_in_lines_of_their_own(result, styles):
     rows = [
         replace(row, title="StableNet, offsets of the first stage") if row.id == "stablenet" else row

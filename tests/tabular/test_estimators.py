@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -295,6 +296,30 @@ def test_a_mixed_frame_prepared_column_by_column(mixed):
     np.testing.assert_allclose(pipeline.predict(gaps), StableRegressor().fit(gaps, y).predict(gaps), rtol=1e-4)
 
 
+def test_a_fit_takes_little_memory_beside_the_table():
+    x = np.random.default_rng(0).standard_normal((20_000, 50))
+    y = x[:, 0] + x[:, 1] ** 2
+    tracemalloc.start()
+    StableRegressor(num_functions=0, interactions=0, max_evaluations=1).fit(x, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2.4 * x.nbytes  # the design, and another for the final regression
+
+
 def test_the_public_names():
     assert stablenet.StableRegressor is StableRegressor
     assert stablenet.StableClassifier is StableClassifier
+
+
+def test_text_in_an_array_says_how_to_keep_the_columns_apart():
+    """What an imputer makes of a frame with categories, where the step is not asked for a frame."""
+    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, np.nan] * 5, "town": ["hills", "harbour"] * 10})
+    target = np.arange(20.0)
+    imputed = make_pipeline(SimpleImputer(strategy="most_frequent"), StableRegressor())
+    with pytest.raises(UserError, match=r"the array holds text, such as 'hills': pass a data frame.*set_output"):
+        imputed.fit(frame, target)
+    imputed[:-1].set_output(transform="pandas")
+    with pytest.warns(TableWarning, match="'size' is stored as text or objects and is read as numbers"):
+        assert len(imputed.fit(frame, target).predict(frame)) == 20
+    with pytest.raises(UserError, match="the array holds text, such as 'low'"):
+        StableRegressor().fit(np.arange(40.0).reshape(20, 2), target).predict([["low", 1.0]])

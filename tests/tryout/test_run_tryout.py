@@ -46,9 +46,13 @@ def test_the_command_ends_with_a_page_and_goes_on_where_it_was(images, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "64 images in 2 classes, 2 contexts" in done.stderr
     assert "longer than the 6 s of --minutes" in done.stderr
-    assert "2 seeds, 12 test images" in done.stdout
+    assert "2 seeds, 13 test images each" in done.stdout
     page = tmp_path / "try-squares" / "index.html"
-    assert "StableNet" in page.read_text()
+    shown = " ".join(page.read_text().split())
+    assert '<p class="advice">Keep plain training. The reason: ' in shown
+    assert "64 images in 2 classes, 2 contexts, no given split; a small network from random weights" in shown
+    assert '<a href="diagnosis.html">the diagnosis</a>' in shown
+    assert all(line.strip() in shown for line in done.stdout.splitlines() if line.startswith("  stablenet"))
     assert (tmp_path / "try-squares" / "diagnosis.html").is_file()
     bench, report = [line.strip() for line in done.stdout.splitlines() if line.startswith("  stablenet")][1:]
     runs = sorted((tmp_path / "try-squares" / "runs").glob("*/records.jsonl"))

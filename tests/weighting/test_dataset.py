@@ -158,6 +158,10 @@ def test_mistakes_are_answered():
         DatasetWeighting(20).solve()
     with pytest.raises(UserError, match="num_samples must be at least 1"):
         DatasetWeighting(0)
+    with pytest.raises(UserError, match=r"num_samples must be a whole number, got 2\.5"):
+        DatasetWeighting(2.5)
+    with pytest.raises(UserError, match=r"the strength of weights must be between 0 and 1, got 1\.5"):
+        DatasetWeighting(2).set_strength(1.5)
     with pytest.raises(UserError, match="one entry per sample"):
         DatasetWeighting(20).collect(torch.arange(3), z, labels)
     with pytest.raises(UserError, match="labels are needed"):

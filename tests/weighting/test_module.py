@@ -2,6 +2,8 @@
 
 import copy
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -229,6 +231,19 @@ def test_inside_torch_compile():
         return (weighting(z, labels=y) * z.sum(1)).mean()
 
     assert step(z, y).item() == pytest.approx((expected * z.sum(1)).mean().item(), rel=1e-6)
+
+
+def test_the_compiler_is_not_imported_until_there_are_weights_to_keep_out_of_it():
+    script = """
+import sys, stablenet.tabular
+from stablenet import StableWeighting
+print("torch._dynamo" in sys.modules)
+plain = StableWeighting.forward
+StableWeighting()
+print(StableWeighting.forward is plain)
+"""
+    told = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert told.split() == ["False", "False"]
 
 
 def test_gradient_accumulation_is_two_calls():

@@ -203,12 +203,14 @@ def test_mistakes_are_answered():
         solve_offsets(z, y, num_classes=2)
     with pytest.raises(UserError, match="got -1 to 1"):
         solve_offsets(z, y - 1)
-    with pytest.raises(UserError, match="strength of offsets must be 0 or more"):
+    with pytest.raises(UserError, match=r"strength must be 0 or more, got -1\.0"):
         DatasetOffsets(20, 3, strength=-1.0)
-    with pytest.raises(UserError, match=r"components must be a whole number, 0 \(all features\) or more, got -1"):
+    with pytest.raises(UserError, match="components must be 0 or more, got -1"):
         solve_offsets(z, y, components=-1)
     with pytest.raises(UserError, match=r"whole number.*got 2.5"):
         DatasetOffsets(20, 3, components=2.5)
+    with pytest.raises(UserError, match="strength must be a finite number"):
+        DatasetOffsets(20, 3, strength=float("nan"))
     with pytest.raises(UserError, match="nothing was collected"):
         DatasetOffsets(20, 3).solve()
     z[3, 1] = float("nan")

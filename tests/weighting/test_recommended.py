@@ -107,6 +107,8 @@ def test_the_plan_for_a_network(given, strength, offset, components, penalty):
 
 
 def test_weights_grow_from_ones_over_a_sixth_of_the_epochs():
+    with pytest.raises(UserError, match="offset must be 0 or more, got -1"):
+        recommend(pretrained=False, offset=-1.0)
     plan = recommend(pretrained=False)
     assert [plan.strength_in(epoch, 30) for epoch in (0, 1, 4, 5, 29)] == pytest.approx([0, 0.2, 0.8, 1, 1])
     assert recommend(pretrained=False, ramp=0.0, strength=0.7).strength_in(0, 30) == 0.7

@@ -155,8 +155,8 @@ class DGMMLD(Algorithm[DGMMLDSettings]):
         logits, features = self.run_network(batch.x)
         per_sample, accuracy = classify(logits, batch.y)
         domain = self.domains[batch.index]
-        told = self.discriminator(reverse_gradient(features[LAST], self.strength))
-        domain_loss, domain_accuracy = classify(told, domain)
+        guess = self.discriminator(reverse_gradient(features[LAST], self.strength))
+        domain_loss, domain_accuracy = classify(guess, domain)
         weights = self.weights[domain]
         per_sample = per_sample + self.settings.adversary * domain_loss * weights / weights.mean()
         entropy = class_entropy(logits)

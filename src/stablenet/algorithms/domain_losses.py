@@ -83,8 +83,8 @@ class GroupDRO(Algorithm[GroupDROSettings]):
         if self.training:
             self.log_q = torch.log_softmax(self.log_q + self.settings.rate * losses, 0)
         weights = weigh_samples(self.log_q, group, count)
-        told = {"worst_loss": losses.max(), "largest_domain_weight": self.log_q.max().exp()}
-        return StepOutput(per_sample, weights, {"accuracy": accuracy, **told})
+        diagnostics = {"worst_loss": losses.max(), "largest_domain_weight": self.log_q.max().exp()}
+        return StepOutput(per_sample, weights, {"accuracy": accuracy, **diagnostics})
 
 
 def start_weights(context: Context, classes: int = 1) -> Tensor:
@@ -216,8 +216,8 @@ class CORAL(Algorithm[CORALSettings]):
         per_sample, accuracy = classify(logits, batch.y)
         with torch.autocast(batch.x.device.type, enabled=False):
             distance = domain_distance(features[LAST].float(), batch.domain)
-        told = {"accuracy": accuracy, "distance": distance.detach()}
-        return StepOutput(per_sample + self.settings.strength * distance, None, told)
+        diagnostics = {"accuracy": accuracy, "distance": distance.detach()}
+        return StepOutput(per_sample + self.settings.strength * distance, None, diagnostics)
 
 
 def domain_distance(z: Tensor, domain: Tensor) -> Tensor:

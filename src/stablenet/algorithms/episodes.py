@@ -90,11 +90,11 @@ class EpiFCR(Algorithm[EpiFCRSettings]):
         own = self._train_domains(batch, rows)
         warm = int(self.draws.step) < self.settings.warmup
         chance = self.draws(torch.zeros(1, dtype=torch.int64, device=batch.x.device), 2)[0].tolist()
-        told = {"accuracy": accuracy, "domain_loss": own.detach().mean()}
+        diagnostics = {"accuracy": accuracy, "domain_loss": own.detach().mean()}
         total = aggregate + own
         if not warm:
             total = total + self._random_term(features, batch.y) + self._cross_terms(features, batch, rows, chance)
-        return StepOutput(total, None, {**told, "aggregate_loss": (total - own).detach().mean()})
+        return StepOutput(total, None, {**diagnostics, "aggregate_loss": (total - own).detach().mean()})
 
     def _train_domains(self, batch: Batch, rows: Sequence[Tensor]) -> Tensor:
         """Cross-entropy (b,) of every sample under its own domain's network."""
@@ -212,8 +212,8 @@ class MetaReg(Algorithm[MetaRegSettings]):
         logits, _ = self.run_network(batch.x)
         per_sample, accuracy = classify(logits, batch.y)
         regulariser = penalise(join_head(self.network.head), self.phi)
-        told = {"accuracy": accuracy, "regulariser": regulariser.detach()}
-        return StepOutput(per_sample + self.settings.strength * regulariser, None, told)
+        diagnostics = {"accuracy": accuracy, "regulariser": regulariser.detach()}
+        return StepOutput(per_sample + self.settings.strength * regulariser, None, diagnostics)
 
     def step(self, batch: Batch, stepper: Stepper) -> StepOutput:
         """In the first epochs φ takes a step of its own, through steps that are thrown away."""
@@ -232,8 +232,8 @@ class MetaReg(Algorithm[MetaRegSettings]):
             self._features = rows.detach()
             logits = torch.einsum("bw,bcw->bc", rows, self.heads[self.place_domains(batch.domain)])
             per_sample, accuracy = classify(logits, batch.y)
-        told = {"accuracy": accuracy, "regulariser": penalise(self.heads.detach(), self.phi)}
-        return StepOutput(per_sample, None, told)
+        diagnostics = {"accuracy": accuracy, "regulariser": penalise(self.heads.detach(), self.phi)}
+        return StepOutput(per_sample, None, diagnostics)
 
     def _update_phi(self, batch: Batch) -> Tensor:
         """CE_b after the unrolled steps, a scalar; NaN where the batch has one domain."""

@@ -26,7 +26,7 @@ class ERMSettings:
 class ERM(Algorithm[ERMSettings]):
     """min 1/n Σ CE(g(f(x_i)), y_i): the reference every method is compared with."""
 
-    title = "plain cross-entropy, the equally tuned reference"
+    title = "plain cross-entropy, the reference for all others"
     settings_type = ERMSettings
     replayable = True
 

@@ -148,10 +148,12 @@ class FAR(Algorithm[FARSettings]):
                 alignment = alignment + align_moments(attend(parts), place, len(self.context.training_domains))
                 ranks, loss = rank_entropies(parts, classifier, batch.y)
                 ranking, auxiliary = ranking + ranks, auxiliary + loss
-        told = {"alignment": alignment, "ranking": ranking.mean(), "auxiliary": auxiliary.mean()}
+        diagnostics = {"alignment": alignment, "ranking": ranking.mean(), "auxiliary": auxiliary.mean()}
         total = per_sample + settings.alignment * alignment + settings.ranking * ranking
         total = total + settings.auxiliary * auxiliary
-        return StepOutput(total, None, {"accuracy": accuracy, **{name: term.detach() for name, term in told.items()}})
+        return StepOutput(
+            total, None, {"accuracy": accuracy, **{name: term.detach() for name, term in diagnostics.items()}}
+        )
 
 
 def attend(parts: RestoredParts) -> Tensor:

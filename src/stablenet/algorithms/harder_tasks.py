@@ -124,8 +124,8 @@ class JiGen(Algorithm[JiGenSettings]):
         guess = self.jigsaw(features[LAST])
         puzzle = functional.cross_entropy(guess.float(), order, reduction="none")
         solved = (guess.detach().argmax(1) == order).float().mean()
-        told = {"accuracy": accuracy, "jigsaw_accuracy": solved}
-        return StepOutput(per_sample + self.settings.weight * puzzle, None, told)
+        diagnostics = {"accuracy": accuracy, "jigsaw_accuracy": solved}
+        return StepOutput(per_sample + self.settings.weight * puzzle, None, diagnostics)
 
     def make_puzzles(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The batch's images in a drawn order of their tiles, and which (b,); 0 is the right one."""
@@ -205,8 +205,8 @@ class RSC(Algorithm[RSCSettings]):
         logits = self.network.forward_head(self.network.forward_tail(maps * kept))
         per_sample, accuracy = classify(logits, y)
         muted = (~kept).flatten(1).any(1).float().mean()
-        told = {"accuracy": accuracy, "muted": muted}
-        return StepOutput(per_sample.view(-1, len(batch.y)).mean(0), None, told)
+        diagnostics = {"accuracy": accuracy, "muted": muted}
+        return StepOutput(per_sample.view(-1, len(batch.y)).mean(0), None, diagnostics)
 
     def choose_masks(self, maps: Tensor, y: Tensor) -> Tensor:
         """Maps (b, C, H, W) without a graph, y (b,) -> what is kept of them, (b, C, H, W) bool.

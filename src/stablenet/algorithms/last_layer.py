@@ -24,7 +24,7 @@ from stablenet.weighting import effective_sample_size
 S = TypeVar("S")
 
 
-class HeldOut(NamedTuple):
+class HeldOutRows(NamedTuple):
     """features: (n, width) float32.   y, domain: (n,)."""
 
     features: Tensor
@@ -53,7 +53,7 @@ class LastLayer(Algorithm[S]):
         self.register_buffer("kept", keep_rows(context.num_samples, share, context.seed), persistent=False)
 
     @abstractmethod
-    def fit_head(self, rows: HeldOut) -> tuple[Tensor, Tensor, dict[str, float]]:
+    def fit_head(self, rows: HeldOutRows) -> tuple[Tensor, Tensor, dict[str, float]]:
         """Weight (classes, width) and bias (classes,) of the last layer, and what goes into the records."""
 
     def loss(self, batch: Batch) -> StepOutput:
@@ -61,16 +61,16 @@ class LastLayer(Algorithm[S]):
         return StepOutput(per_sample, self.kept[batch.index], {"accuracy": accuracy})
 
     def refit(self, training_set: TrainingSet) -> dict[str, float]:
-        weight, bias, told = self.fit_head(self._read(training_set))
+        weight, bias, diagnostics = self.fit_head(self._read(training_set))
         with torch.no_grad():
             self.network.head.weight.copy_(weight)
             self.network.head.bias.copy_(bias)
-        return told
+        return diagnostics
 
     def sample_columns(self) -> dict[str, Tensor]:
         return {"weight": self.kept}
 
-    def _read(self, training_set: TrainingSet) -> HeldOut:
+    def _read(self, training_set: TrainingSet) -> HeldOutRows:
         """The held-out samples' features under the current network, in the order of their indices."""
         rows: list[tuple[Tensor, ...]] = []
         self.network.read_taps(
@@ -84,7 +84,7 @@ class LastLayer(Algorithm[S]):
         if not features.isfinite().all():
             raise UserError("the features that the last layer is fitted to are not finite: lower train.learning_rate")
         order = index.argsort()
-        return HeldOut(features[order], y[order], domain[order])
+        return HeldOutRows(features[order], y[order], domain[order])
 
     def _choose(self, batch: Batch) -> Batch:
         """The held-out samples of a batch."""
@@ -148,14 +148,14 @@ class AFR(LastLayer[AFRSettings]):
     def __init__(self, network: Network, settings: AFRSettings, context: Context) -> None:
         super().__init__(network, settings, context, settings.share)
 
-    def fit_head(self, rows: HeldOut) -> tuple[Tensor, Tensor, dict[str, float]]:
+    def fit_head(self, rows: HeldOutRows) -> tuple[Tensor, Tensor, dict[str, float]]:
         chosen = self.settings
         weight, bias = self.first.weight.detach().float(), self.first.bias.detach().float()
         weights = weigh_unsure(rows.features @ weight.T + bias, rows.y, chosen.gamma)
         start = torch.cat([weight, bias[:, None]], 1)
         head = descend(start, rows, weights, chosen.closeness, chosen.steps, chosen.rate)
-        told = {"effective_share": float(effective_sample_size(weights)) / len(weights)}
-        return head[:, :-1], head[:, -1], told
+        diagnostics = {"effective_share": float(effective_sample_size(weights)) / len(weights)}
+        return head[:, :-1], head[:, -1], diagnostics
 
 
 def weigh_unsure(logits: Tensor, y: Tensor, gamma: float) -> Tensor:
@@ -166,7 +166,7 @@ def weigh_unsure(logits: Tensor, y: Tensor, gamma: float) -> Tensor:
 
 
 @torch.no_grad()
-def descend(start: Tensor, rows: HeldOut, weights: Tensor, closeness: float, steps: int, rate: float) -> Tensor:
+def descend(start: Tensor, rows: HeldOutRows, weights: Tensor, closeness: float, steps: int, rate: float) -> Tensor:
     """Gradient descent on Σ μ·CE + λ‖φ − φ̂‖² from φ̂ = start (classes, width + 1), whose last column is the bias."""
     z = torch.cat([rows.features, rows.features.new_ones(len(rows.features), 1)], 1)
     step = min(rate, 1 / (bound_curvature(z, weights) + 2 * closeness))
@@ -233,7 +233,7 @@ class DFR(LastLayer[DFRSettings]):
         super().__init__(network, settings, context, settings.share)
 
     @torch.no_grad()
-    def fit_head(self, rows: HeldOut) -> tuple[Tensor, Tensor, dict[str, float]]:
+    def fit_head(self, rows: HeldOutRows) -> tuple[Tensor, Tensor, dict[str, float]]:
         mean, deviation = rows.features.mean(0), rows.features.std(0, correction=0)
         scale = torch.where(deviation > 0, 1 / deviation, 0.0)
         z = (rows.features - mean) * scale

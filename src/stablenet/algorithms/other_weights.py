@@ -27,7 +27,7 @@ from stablenet.long_work import count_steps
 from stablenet.models import Network
 from stablenet.models.taps import LAST
 from stablenet.values import Count, Filled, NonNegative, Positive, Share, Whole, check_fields, require
-from stablenet.weighting import Solution, WeightingSettings, effective_sample_size, standardize
+from stablenet.weighting import Solution, WeightingSettings, effective_sample_size, recommended, standardize
 from stablenet.weighting.fourier import median_distance
 from stablenet.weighting.inputs import check_finite, join_layers
 from stablenet.weighting.settings import settings_of
@@ -110,7 +110,7 @@ class HSICSettings:
     def solver(self) -> WeightingSettings:
         """The weight solver's settings, checked by itself."""
         own = {name: getattr(self, name) for name in ("steps", "learning_rate", "penalty", "min_ess")}
-        return settings_of("recommended", {"pairs": "features", "objective": "relative", "groups": 0, **own})
+        return settings_of(recommended.NAME, {"pairs": "features", "objective": "relative", "groups": 0, **own})
 
 
 class HSIC(Algorithm[HSICSettings]):
@@ -210,12 +210,12 @@ class CNBB(Algorithm[CNBBSettings]):
         per_sample, accuracy = classify(logits, batch.y)
         g = features[LAST].float()
         with torch.autocast(g.device.type, enabled=False):
-            weights, told = balance_weights(g.detach(), self.settings)
+            weights, diagnostics = balance_weights(g.detach(), self.settings)
             # The sum over the batch, where the engine takes means.
             sharpness = self.settings.quantisation * len(g) * g.square().sum(1)
         if self.training:
             self.used.keep(batch.index, weights)
-        return StepOutput(weights * per_sample - sharpness, None, {"accuracy": accuracy, **told})
+        return StepOutput(weights * per_sample - sharpness, None, {"accuracy": accuracy, **diagnostics})
 
     def sample_columns(self) -> dict[str, Tensor]:
         return {"weight": self.used.weights}
@@ -243,13 +243,13 @@ def balance_weights(g: Tensor, settings: CNBBSettings) -> tuple[Tensor, dict[str
         w = w - settings.rate * (balance_slope(g, treated, w) + 2 * settings.decay * w)
         w = w.clamp_min(LEAST_WEIGHT / len(g))
         w = w / w.sum()
-    told = {
+    diagnostics = {
         "balance_before": before,
         "balance_after": measure_balance(g, treated, w),
         "compared": two_sided.float().mean(),
         "ess_ratio": effective_sample_size(w) / len(w),
     }
-    return len(w) * w, told
+    return len(w) * w, diagnostics
 
 
 def measure_balance(g: Tensor, treated: Tensor, w: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class WholeSetSettings(StableNetSettings):
     @property
     def decides(self) -> bool:
         """Whether a decision from the training data comes first."""
-        return (self.act or ("auto" if self.preset == recommended.NAME else "always")) != "always"
+        return (self.act or (recommended.ACT if self.preset == recommended.NAME else "always")) != "always"
 
     def plan(self, pretrained: bool) -> WholeSetPlan:
         """What training does with the whole set: the preset's choices where nothing was given."""
@@ -124,7 +124,7 @@ class WholeSetSettings(StableNetSettings):
 def read_settings(parameters: Mapping[str, Any]) -> StableNetSettings:
     """The settings of the strategy that the parameters ask for."""
     preset = parameters.get("preset", recommended.NAME)
-    solve = parameters.get("solve") or ("dataset" if preset == recommended.NAME else "batch")
+    solve = parameters.get("solve") or (recommended.SOLVE if preset == recommended.NAME else "batch")
     if solve != "batch":  # an unknown one is refused there
         return read_fields(WholeSetSettings, parameters, WHERE)
     beyond = {field.name for field in fields(WholeSetSettings)} - {field.name for field in fields(BatchByBatchSettings)}
@@ -286,8 +286,7 @@ class ContextJudge(EpochJudge):
         every epoch whose network clearly predicts against the context; where it does not act, nothing is judged.
     read: collects the features of all samples of a set.
     In the record: context_use (see there) where it is clear, and offsets_left, 0 to 1, where they were halved. The
-    difference of plain and weighted accuracy is the penalty, so that an epoch that does without the context comes
-    first, unless it is far worse.
+    penalty is that of `recommended.penalize`.
     """
 
     def __init__(
@@ -312,9 +311,10 @@ class ContextJudge(EpochJudge):
     def judge(self, figures: Mapping[str, Any]) -> Judgement:
         if self._weighting.settings.pairs != "labels" or "weighted_accuracy" not in figures:
             return Judgement()
-        plain, weighted = figures["accuracy"], figures["weighted_accuracy"]
-        found, note = self._whole_set.answer(plain, weighted, figures["weighted_count"])
-        return Judgement(figures=found, penalty=abs(plain - weighted) if found else 0.0, note=note)
+        found, penalty, note = self._whole_set.answer(
+            figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"]
+        )
+        return Judgement(figures=found, penalty=penalty, note=note)
 
 
 FIRST_RELEASE = {"_judging.": "strategy.judging.", "offsets.": "strategy.whole_set.offsets."}

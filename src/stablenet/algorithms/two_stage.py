@@ -18,6 +18,7 @@ from torch.nn import functional
 from stablenet.algorithms.algorithm import Algorithm, Context, StepOutput, TrainingSet, classify
 from stablenet.algorithms.domain_losses import mean_by_group, scale_slope, weigh_samples
 from stablenet.data.loader import Batch
+from stablenet.errors import UserError
 from stablenet.long_work import count_steps
 from stablenet.models import Network
 from stablenet.models.taps import LAST
@@ -118,6 +119,8 @@ def read_outputs(network: Network, training_set: TrainingSet) -> Outputs:
     head = network.head.weight, network.head.bias
     network.read_taps((LAST,), ((batch, batch.x) for batch in training_set.batches()), keep)
     index, y, logits = (torch.cat(column) for column in zip(*rows, strict=True))
+    if not logits.isfinite().all():
+        raise UserError("the first network's outputs are not finite: lower train.learning_rate")
     order = index.argsort()
     return Outputs(index[order], y[order], logits[order])
 
@@ -204,12 +207,12 @@ class SPARE(TwoDraws[SPARESettings]):
         super().__init__(network, settings, context, settings.share)
 
     def look(self, outputs: Outputs) -> dict[str, float]:
-        told = outputs.logits.double().softmax(1).cpu().numpy()
+        probabilities = outputs.logits.double().softmax(1).cpu().numpy()
         found = 0
         for label in outputs.y.unique().tolist():
             members = (outputs.y == label).cpu().numpy()
             seed = combine_seed(self.context.seed, label) % 2**32  # what scikit-learn takes
-            cluster = torch.from_numpy(find_clusters(told[members], self.settings.clusters, seed))
+            cluster = torch.from_numpy(find_clusters(probabilities[members], self.settings.clusters, seed))
             size = torch.bincount(cluster)[cluster].to(self.draws)
             self.draws[outputs.index[outputs.y == label]] = size**-self.settings.power
             found += len(cluster.unique())

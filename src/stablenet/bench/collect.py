@@ -18,8 +18,9 @@ from stablenet.bench.results import BenchResult, LeftOut, ResultCell, RunRef, Se
 from stablenet.engine.config import RunConfig, read_config
 from stablenet.engine.identity import identify, recall_contents, recall_identity, recall_version
 from stablenet.engine.ranking import find_best
-from stablenet.engine.run import FINISHED, Decided, RunFolder, find_decision
-from stablenet.errors import UserError
+from stablenet.engine.run import Decided, find_decision
+from stablenet.engine.run_folder import FINISHED, RunFolder
+from stablenet.errors import UserError, explain_os_error
 from stablenet.evaluation.evaluate import DEFAULT_RULE, ORACLE_RECORDS, RECORDS, RULES
 from stablenet.files import read_json, read_lines
 
@@ -78,10 +79,9 @@ def scan_runs(folder: Path, rule: str = DEFAULT_RULE) -> Scan:
     """Scan all runs below a folder; a missing folder has none."""
     runs, problems = [], []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not _looks_like_run(path):
-            continue
         try:
-            runs.append(read_run(path, rule))
+            if _looks_like_run(path):
+                runs.append(read_run(path, rule))
         except (UserError, ValueError, KeyError, TypeError, OSError) as error:
             problems.append(LeftOut(path, _explain(error)))
     return Scan(tuple(runs), tuple(problems), _sort_by_series(runs))
@@ -175,6 +175,8 @@ def _explain(error: Exception) -> str:
         return f"a record lacks the field {error}"
     if isinstance(error, FileNotFoundError):
         return f"{Path(str(error.filename)).name} is missing"
+    if isinstance(error, OSError):
+        return str(explain_os_error(error))
     return f"a file is damaged: {error}"
 
 

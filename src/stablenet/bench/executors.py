@@ -1,6 +1,6 @@
-"""Execution of runs: the common interface of executors, processes on this machine, and a Ray cluster.
+"""Where runs are carried out: the common interface, processes on this machine, and a Ray cluster.
 
-`stablenet.bench.executors` uses a cluster. Both write the same files.
+Both executors write the same files.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ settings:
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -52,7 +51,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from stablenet.engine.config import merge
+from stablenet.engine.config import merge, parse_toml
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import RULES
 from stablenet.files import read_text
@@ -227,12 +226,10 @@ def find_table(name: str) -> PaperTable:
 
 def _parse(name: str, text: str, path: Path | None) -> PaperTable:
     try:
-        table = _build_table(tomllib.loads(text), Path(name).stem, path)
+        table = _build_table(parse_toml(text, "it"), Path(name).stem, path)
         for module in table.imports:
             import_own(module, table.folders)
         return table
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"the table {name} is not TOML: {error}") from error
     except UserError as error:
         raise UserError(f"the table {name}: {error}") from error
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stablenet.bench.cells import CellRun, check_methods, choose_rows, find_chosen, make_run, read_record
-from stablenet.bench.collect import FoundRun, scan_runs
+from stablenet.bench.collect import NOT_EVALUATED, FoundRun, find_evaluation, scan_runs
 from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.worker import Estimate, RunOrder, estimate, guess_gigabytes, read_speeds, speeds_path
-from stablenet.engine.config import HASH_DIGITS
-from stablenet.engine.run import FINISHED
+from stablenet.engine.config import HASH_DIGITS, RunConfig
+from stablenet.engine.run_folder import FINISHED, RunFolder
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import AVERAGED, DEFAULT_RULE
 from stablenet.registry import unknown_name
@@ -148,6 +148,7 @@ def make_orders(
     root: Path | None = None,
     device: str = "auto",
     threads: int = 1,
+    figures_only: bool = False,
 ) -> list[RunOrder]:
     """Orders for the workers; paths are absolute, because workers may have another working directory."""
     return [
@@ -156,7 +157,7 @@ def make_orders(
             config=each.run.config.plain(),
             series=each.run.series,
             folder=str(each.folder.absolute()),
-            rules=(*rules, AVERAGED) if rules and each.run.config.train.averaging != "none" else rules,
+            rules=_add_averaged(rules, each.run.config),
             speeds=str(speeds_path(runs).absolute()),
             root=str(root.absolute()) if root else None,
             device=device,
@@ -164,6 +165,7 @@ def make_orders(
             gigabytes=each.gigabytes,
             imports=table.imports,
             folders=tuple(map(str, table.folders)),
+            figures_only=figures_only,
         )
         for each in planned
     ]
@@ -182,7 +184,19 @@ def _find_values(table: PaperTable, runs: Path, row: Row, column: TableColumn, t
 
 def _judge(found: FoundRun | None, folder: Path, broken: Mapping[Path, str]) -> tuple[str, str]:
     if found is not None:
-        return found.state, found.reason
+        return NOT_EVALUATED if _lacks_evaluations(found) else found.state, found.reason
     if folder in broken and (folder / "config.json").exists():
         return DAMAGED, broken[folder]
     return TO_DO, ""
+
+
+def _lacks_evaluations(found: FoundRun) -> bool:
+    """Whether its worker was killed between two evaluations. Published runs, without networks, stay as they are."""
+    if found.state != FINISHED or not RunFolder(found.path).model("last").exists():
+        return False
+    return any(find_evaluation(found.path, rule) is None for rule in _add_averaged(RULES, found.config))
+
+
+def _add_averaged(rules: tuple[str, ...], config: RunConfig) -> tuple[str, ...]:
+    """The rules with which a run is evaluated, with that of averaged weights where there are some."""
+    return (*rules, AVERAGED) if rules and config.train.averaging != "none" else rules

@@ -311,11 +311,11 @@ def count_cells(item: PaperItem, results: Mapping[str, BenchResult]) -> str:
 
     results: filled tables by name.
     """
-    told = []
+    counts = []
     for name in (*item.tables, *item.near):
         result = results[name]
         wanted = {row.id for row in result.table.rows if not row.extra}
         cells = [cell for (row, _), cell in result.cells.items() if row in wanted and cell.state != "by-design"]
         measured = sum(cell.state == "measured" for cell in cells)
-        told += [f"{name} {measured} of {len(cells)}"] if measured else []
-    return ", ".join(told)
+        counts += [f"{name} {measured} of {len(cells)}"] if measured else []
+    return ", ".join(counts)

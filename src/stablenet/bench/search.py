@@ -25,7 +25,8 @@ from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.plan import PlannedRun, TablePart, choose_columns, lay_out, make_orders
 from stablenet.engine.config import RunConfig, merge, read_toml
 from stablenet.engine.ranking import find_best, validation_rank
-from stablenet.engine.run import FINISHED, load_run
+from stablenet.engine.run import load_run
+from stablenet.engine.run_folder import FINISHED
 from stablenet.errors import UserError
 
 Range = Mapping[str, list[Any]]  # one of times, log, linear, choices -> its numbers

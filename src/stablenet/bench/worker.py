@@ -154,6 +154,7 @@ class RunOrder:
     rules: selection rules with which to evaluate the target; if empty, the target is not read.
     speeds: file for the speed.   gigabytes: estimated GPU memory.   imports: modules to import first.
     folders: absolute, searched for the user's own modules.
+    figures_only: no checkpoints, and no networks once they are evaluated.
     """
 
     name: str
@@ -169,6 +170,7 @@ class RunOrder:
     checkpoint_minutes: float = 10.0
     imports: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    figures_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,10 +201,10 @@ def _perform(order: RunOrder, watcher: Watcher | None) -> None:
 
     from stablenet.bench.collect import find_evaluation
     from stablenet.engine.config import read_config
-    from stablenet.engine.run import RunFolder
+    from stablenet.engine.run_folder import RunFolder
     from stablenet.engine.session import Runtime
     from stablenet.engine.train import train
-    from stablenet.evaluation.evaluate import evaluate_run
+    from stablenet.evaluation.evaluate import evaluate_rules
 
     _import_modules(order)
     torch.set_num_threads(order.threads)
@@ -212,12 +214,20 @@ def _perform(order: RunOrder, watcher: Watcher | None) -> None:
     before = RunFolder(path).read_status()["epoch"] if path.exists() else 0
     start = time.monotonic()
     runtime = Runtime(
-        folder=path, root=root, device=order.device, resume=True, checkpoint_minutes=order.checkpoint_minutes
+        folder=path,
+        root=root,
+        device=order.device,
+        resume=True,
+        checkpoint_minutes=order.checkpoint_minutes,
+        figures_only=order.figures_only,
     )
     run = train(read_config(order.config), runtime, watcher)
-    for rule in order.rules:
-        if find_evaluation(path, rule) is None:
-            evaluate_run(run, rule=rule, root=root, device=order.device)
+    missing = [rule for rule in order.rules if find_evaluation(path, rule) is None]
+    if missing:
+        evaluate_rules(run, missing, root=root, device=order.device)
+    if order.figures_only:
+        for file in path.glob("*.safetensors"):
+            file.unlink()
     record_speed(Path(order.speeds), run, order.series, time.monotonic() - start, before)
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from stablenet.cli.completion import complete_source
 from stablenet.cli.console import Console
+from stablenet.errors import write_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,7 +156,7 @@ def _print_result(console: Console, prepared: Prepared) -> None:
 def print_notes(console: Console, header: Header) -> None:
     """Print which images a store left out, and which are duplicates."""
     if header.left_out:
-        console.print(f"{len(header.left_out)} images left out:", style="yellow")
+        console.print(f"{write_count(len(header.left_out), 'image')} left out:", style="yellow")
         for entry in header.left_out:
             console.print(f"  {entry['id']}: {entry['reason']}", soft_wrap=True)
     if header.duplicates:

@@ -21,6 +21,7 @@ from stablenet.engine.ranking import find_best
 from stablenet.engine.run import Run
 from stablenet.engine.session import Runtime
 from stablenet.engine.stepping import EpochMeans
+from stablenet.errors import write_count
 from stablenet.evaluation.evaluate import find_failures
 from stablenet.long_work import format_time
 
@@ -130,8 +131,8 @@ class Bar(Watcher):
         averaged = [record for record in run.records if record["kind"] == "averaged"]
         if averaged:
             how += f", averaged weights {100 * averaged[-1]['validation']['accuracy']:.1f} %"
-        told = [] if best is None else find_failures(best["validation"], "held-out image")
-        notes = "".join(f"note: the network {failure}\n" for failure in told)
+        failures = [] if best is None else find_failures(best["validation"], "held-out image")
+        notes = "".join(f"note: the network {failure}\n" for failure in failures)
         word = "trained" if self._task is not None else "already finished, nothing to do"
         Console(soft_wrap=True).print(f"{word}: {how}\n{notes}{run.path}")
 
@@ -171,7 +172,7 @@ def describe_preview(found: Preview) -> Iterator[str]:
     images = ", ".join(f"{part} {count:,}" for part, count in counts.items() if count)
     yield f"run folder: {found.folder} ({found.state or 'new'})"
     yield f"data: {manifest.source}, split {manifest.split}, seed {manifest.seed}; images: {images}"
-    yield f"{len(manifest.classes)} classes, {len(manifest.domains)} domains"
+    yield f"{write_count(len(manifest.classes), 'class')}, {write_count(len(manifest.domains), 'domain')}"
     yield from (f"note: {note}" for note in manifest.notes)
     yield f"steps: {found.steps:,} in all, {found.steps_per_epoch:,} per epoch, of {train.batch_size} images"
     yield f"time: {describe_time(found)}"
@@ -179,7 +180,6 @@ def describe_preview(found: Preview) -> Iterator[str]:
 
 
 def describe_time(found: Preview) -> str:
-    if found.seconds is None:
-        return f"unknown; no run like this one was measured on {found.device}"
     runs = "1 run" if found.measured == 1 else f"{found.measured} runs"
-    return f"about {format_time(found.seconds)} of training steps, from {runs} like this one on {found.device}"
+    basis = f"{runs} like this one" if found.measured else "a few steps with random images"
+    return f"about {format_time(found.seconds)} of training steps, from {basis} on {found.device}"

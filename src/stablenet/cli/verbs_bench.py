@@ -39,7 +39,7 @@ Columns = Annotated[list[str] | None, typer.Option(help="Columns of the table; c
 Seeds = Annotated[str, typer.Option(help="Number of seeds, counted from 0; or a list such as 10,11,12.")]
 Runs = Annotated[Path, typer.Option(help="Folder of run folders.")]
 Root = Annotated[Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")]
+Device = Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")]
 Tuned = Annotated[bool, typer.Option("--tuned", help="Use the values that `bench search` chose.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Parallel runs; by default as many as fit.")]
 PerGpu = Annotated[
@@ -116,6 +116,13 @@ def run(
     ray_address: RayAddress = None,
     retries: Retries = 2,
     tuned: Tuned = False,
+    figures_only: Annotated[
+        bool,
+        typer.Option(
+            "--figures-only",
+            help="For many short runs: write no checkpoints (a stopped run begins anew), keep no networks.",
+        ),
+    ] = False,
 ) -> None:
     """Train and evaluate a table's missing runs; run it again to resume."""
     from stablenet.bench.plan import make_orders
@@ -125,7 +132,9 @@ def run(
     made = _make_plan(table, runs, choice, root, device)
     _warn(made)
     executor = _make_executor(runs, device, jobs, per_gpu, threads, ray_address, retries)
-    orders = make_orders(made.left, made.table, runs, root=root, device=device, threads=threads)
+    orders = make_orders(
+        made.left, made.table, runs, root=root, device=device, threads=threads, figures_only=figures_only
+    )
     typer.echo(
         f"{len(made.runs) - len(made.left)} of {len(made.runs)} runs are finished, {len(orders)} to do", err=True
     )
@@ -337,11 +346,11 @@ def describe_item(item: PaperItem, results: Mapping[str, BenchResult]) -> Iterat
     for name in (*item.tables, *item.near):
         hours = find_table(name).hours
         yield f"    stablenet bench run {name}" + (f"  (about {hours:.1f} GPU hours)" if hours else "")
-    told = [f"needs {', '.join(item.needs)}"] if item.needs else []
-    told += [f"about {item.hours:.1f} GPU hours"] if item.hours is not None else []
-    told += [f"measured here: {item.state}" if item.measured else item.state] if item.state else []
-    if told:
-        yield f"    {'; '.join(told)}"
+    facts = [f"needs {', '.join(item.needs)}"] if item.needs else []
+    facts += [f"about {item.hours:.1f} GPU hours"] if item.hours is not None else []
+    facts += [f"measured here: {item.state}" if item.measured else item.state] if item.state else []
+    if facts:
+        yield f"    {'; '.join(facts)}"
     counted = count_cells(item, results) if results else ""
     if counted:
         yield f"    cells with results in your runs: {counted}"

@@ -229,6 +229,9 @@ def split(
     ] = None,
 ) -> None:
     """Divide a source into training, validation and test, and write the manifest."""
+    from stablenet.cli.outputs import check_outputs
+
+    check_outputs({"--output": out}, [root, image_list])
     given = {
         "target": _parse_domains("target", target, split),
         "dominant": _parse_domains("dominant", dominant, split),
@@ -322,8 +325,10 @@ def show(
 
     from stablenet.cli.console import Console
     from stablenet.cli.data_output import print_whole, tabulate_dominants, tabulate_parts
+    from stablenet.cli.outputs import check_outputs
     from stablenet.data.manifest import Manifest
 
+    check_outputs({"--output": out}, [manifest, root, image_list])
     loaded = Manifest.load(manifest)
     console = Console()
     what = (f"{loaded.source}, {loaded.split}", "bold")

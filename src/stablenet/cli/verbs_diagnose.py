@@ -100,9 +100,11 @@ def diagnose(
     ] = None,
 ) -> None:
     """Check, without training, whether context predicts the label in this data and StableNet would help."""
+    from stablenet.cli.outputs import check_outputs
     from stablenet.diagnose.diagnosis_page import write_exceptions, write_page
     from stablenet.evaluation.predict import check_table_path
 
+    check_outputs({"--output": output, "--csv": csv}, [Path(data), manifest, root])
     if csv is not None:
         check_table_path(csv)
     question = _ask(target, environment, task, leave_out, categorical, missing, seed)
@@ -162,20 +164,20 @@ def _describe(
     """What was diagnosed, with the options that say how it is read."""
     from stablenet.diagnose.diagnosis_page import Asked, Kind
     from stablenet.diagnose.subject import is_source
-    from stablenet.engine.run import RunFolder
+    from stablenet.engine.run_folder import RunFolder
 
-    told = str(csv) if csv else ""
+    listed = str(csv) if csv else ""
     if _is_plain_table(data):
         words = _spell(question)
-        return Asked(kind="table", data=data, options=words, table=words, csv=told)
+        return Asked(kind="table", data=data, options=words, table=words, csv=listed)
     if RunFolder(Path(data)).config.is_file():
-        return Asked(kind="run", data=data, csv=told)
+        return Asked(kind="run", data=data, csv=listed)
     options = ["--target", question["target"]] if question["target"] != LABEL else []
     options += ["--context", question["environment"]] if question["environment"] else []
     options += ["--part", part] if part else []
     options += ["--root", str(root)] if root is not None else []
     kind: Kind = "source" if is_source(data) else "own images"
-    return Asked(kind=kind, data=data, options=tuple(options), division=division, csv=told)
+    return Asked(kind=kind, data=data, options=tuple(options), division=division, csv=listed)
 
 
 def _spell(question: dict[str, Any]) -> tuple[str, ...]:
@@ -217,7 +219,8 @@ def _open(
 ) -> Any:
     from stablenet.diagnose.subject import Division, is_source, open_place, open_run, open_source
     from stablenet.engine.config import parse_setting
-    from stablenet.engine.run import RunFolder, load_run
+    from stablenet.engine.run import load_run
+    from stablenet.engine.run_folder import RunFolder
 
     folder = os.environ.get("STABLENET_DATA")
     root = root or (Path(folder) if folder else None)
@@ -310,6 +313,7 @@ def fit(
 ) -> None:
     """Fit a table, cross-validate over its environments and write a page."""
     from stablenet.cli.console import Console
+    from stablenet.cli.outputs import check_outputs, name_beside
     from stablenet.tabular.estimators import check_saving
     from stablenet.tabular.fit import TableChoices, fit_table, write_page
     from stablenet.tabular.reading import read_csv
@@ -318,8 +322,9 @@ def fit(
     choices = TableChoices(**question, method=method, estimator=estimator)
     if save is not None:
         check_saving(save, estimator)
+    where = page or name_beside(data, ".html")
+    check_outputs({"--page": where, "--weights": weights, "--save": save}, [data])
     report = fit_table(read_csv(data), choices)
-    where = page or data.with_suffix(".html")
     write_page(report, where)
     console = Console()
     _print_report(console, report)

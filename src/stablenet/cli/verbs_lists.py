@@ -1,4 +1,4 @@
-"""`stablenet list`, `stablenet runs` and `stablenet weights`: what is available, what was trained, what it weighed."""
+"""`stablenet list`, `stablenet runs`, `stablenet weights`: what is available, what was trained, and its weights."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stablenet.cli.completion import complete_run
+from stablenet.errors import UserError, shorten_path
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from stablenet.engine.run_folder import RunLine
     from stablenet.report.inside import UsedTable
 
 KINDS = ("methods", "recipes", "data", "splits", "backbones", "presets")
@@ -28,14 +30,13 @@ def list_parts(
 ) -> None:
     """List everything that can be chosen by name."""
     from stablenet.cli.console import Console
-    from stablenet.errors import UserError
     from stablenet.registry import note_renamed, unknown_name
 
     if kind in OLD_KINDS:
         note_renamed(kind, OLD_KINDS[kind])
         kind = OLD_KINDS[kind]
     if kind is not None and kind not in KINDS:
-        raise UserError(unknown_name("kind of part", kind, KINDS))
+        raise UserError(unknown_name("kind", kind, KINDS))
     console = Console()
     for wanted in KINDS if kind is None else (kind,):
         console.print(_show(wanted, match, timm))
@@ -100,6 +101,8 @@ def _tabulate_recipes(match: str) -> Table:
 
 
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "killed": "yellow"}
+_COLUMNS = ("method", "seed", "state", "epochs", "best validation")
+_BOXED = 500  # runs at most that are shown in a box
 
 
 def runs(
@@ -107,44 +110,48 @@ def runs(
 ) -> None:
     """List runs with their state, epochs and best source validation accuracy."""
     from stablenet.cli.console import Console
-    from stablenet.errors import UserError
+    from stablenet.engine.run_folder import list_lines
 
     if not folder.is_dir():
         raise UserError(f"no runs in {folder}: train one with `stablenet train`, or give another folder")
-    Console().print(tabulate_runs(folder))
+    broken: dict[Path, UserError] = {}
+    lines = list(list_lines(folder, broken.__setitem__))
+    if broken and not lines:
+        raise next(iter(broken.values()))
+    if len(lines) > _BOXED:
+        _print_plainly(lines)
+    else:
+        Console().print(tabulate_runs(lines, f"runs in {folder}"))
+    for path, error in broken.items():
+        typer.secho(f"note: left out {path.name}: {error}", fg=typer.colors.YELLOW, err=True)
 
 
-def tabulate_runs(folder: Path) -> Table:
+def tabulate_runs(lines: list[RunLine], title: str) -> Table:
     from rich.table import Column, Table
     from rich.text import Text
 
-    from stablenet.engine.ranking import find_best
-    from stablenet.engine.run import list_runs
-
-    table = Table(
-        Column("run", overflow="fold"),
-        "method",
-        "seed",
-        "state",
-        "epochs",
-        "best validation",
-        title=f"runs in {folder}",
-    )
-    for run in list_runs(folder):
-        status = run.status
-        best = find_best(run.records)
-        failed = status["reason"] and status["state"] == "failed"
-        why = f"\n{status['reason'].splitlines()[0][:80]}" if failed else ""
-        state = Text.assemble((status["state"], _COLOURS[status["state"]]), why)
-        table.add_row(
-            run.path.name,
-            run.config.method.name,
-            str(run.config.seed),
-            state,
-            f"{status['epoch']}/{run.config.train.epochs}",
-            f"{100 * best['validation']['accuracy']:.1f} % (epoch {best['epoch']})" if best else "–",
-        )
+    table = Table(Column("run", overflow="fold"), *_COLUMNS, title=title)
+    for line in lines:
+        name, method, seed, state, epochs, best = _describe_run(line)
+        why = f"\n{line.reason.splitlines()[0][:80]}" if line.reason and line.state == "failed" else ""
+        table.add_row(name, method, seed, Text.assemble((state, _COLOURS[state]), why), epochs, best)
     return table
+
+
+def _print_plainly(lines: list[RunLine]) -> None:
+    """Aligned columns without a box, which would take seconds for thousands of runs."""
+    rows = [("run", *_COLUMNS), *map(_describe_run, lines)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _describe_run(line: RunLine) -> tuple[str, ...]:
+    """Cells: the run, then those of `_COLUMNS`."""
+    best = line.best
+    accuracy = best["validation"]["accuracy"] if best else None  # None, too, of a network that has diverged
+    found = f"{100 * accuracy:.1f} % (epoch {best['epoch']})" if best and accuracy is not None else "–"
+    return shorten_path(line.name), line.method, str(line.seed), line.state, f"{line.done}/{line.epochs}", found
 
 
 def weights(
@@ -163,9 +170,11 @@ def weights(
 ) -> None:
     """Show the weights and offsets used in a run's loss."""
     from stablenet.cli.console import Console
+    from stablenet.cli.outputs import check_outputs
     from stablenet.engine.run import load_run
     from stablenet.report.inside import check_sheet, read_used, write_samples, write_sheet
 
+    check_outputs({"--csv": csv, "--output": output})
     if output is not None:
         check_sheet(output)
     opened = load_run(run)

@@ -39,8 +39,8 @@ def evaluate(
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 128,
 ) -> None:
     """Evaluate finished runs on the target; save metrics and predictions in their folders."""
     from stablenet.cli.console import Console
@@ -121,13 +121,13 @@ def tabulate_shares(evaluation: Evaluation) -> Table:
     groups = figures["groups"]
     for number, (name, right, count) in enumerate(list_groups(groups) if groups["number"] <= MOST_GROUPS else ()):
         low, high = (100 * bound for bound in wilson_interval(right, count))
-        told = f"{low:5.1f} to {high:5.1f} %, of {count:,}" + ", few" * (count < SMALLEST_GROUP)
-        table.add_row("per group" if number == 0 else "", name, f"{100 * right / count:5.1f} %", told)
+        interval = f"{low:5.1f} to {high:5.1f} %, of {count:,}" + ", few" * (count < SMALLEST_GROUP)
+        table.add_row("per group" if number == 0 else "", name, f"{100 * right / count:5.1f} %", interval)
     worst = groups["worst"]
     images = "image" if worst["count"] == 1 else "images"
-    told = f"{100 * worst['low']:.1f} to {100 * worst['high']:.1f} %, of {worst['count']:,} {images}"
+    interval = f"{100 * worst['low']:.1f} to {100 * worst['high']:.1f} %, of {worst['count']:,} {images}"
     group = f"{worst['class']} on {worst['domain']}"
-    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", told)
+    table.add_row("worst group", group, f"{100 * worst['accuracy']:5.1f} %", interval)
     if groups["small"]:
         rest = "as all groups are: named with caution" if worst["small"] else "passed over for the worst group"
         table.add_row(
@@ -170,20 +170,25 @@ def predict(
             autocompletion=complete_rule,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 128,
+    root: Annotated[Path | None, typer.Option(help="List: the folder where its paths begin.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that are not readable images.")] = False,
 ) -> None:
     """Predict the classes of images; write probabilities as CSV or Parquet."""
-    from stablenet.evaluation.predict import check_table_path, gather_images, save_table
+    from stablenet.cli.outputs import check_outputs
+    from stablenet.evaluation.predict import check_images, check_table_path, gather_images, save_table
     from stablenet.export import load_model
 
+    check_outputs({"--output": output}, images)
     opened = load_model(model, rule)
     if output is not None:
         check_table_path(output)
-    gathered = gather_images(images)
+    gathered = gather_images(images, root)
     if skip_bad:
         gathered = _leave_out_broken(opened, gathered)
+    else:
+        check_images([Path(path) for path in gathered["path"]])
     table = _predict(opened, gathered, device, batch_size)
     if output is None:
         table.to_csv(sys.stdout, index=False)

@@ -45,7 +45,7 @@ def report(
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data sources.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
     watch: Annotated[bool, typer.Option("--watch", help="Serve the page on localhost and keep it updated.")] = False,
     port: Annotated[int, typer.Option(help="Port for --watch; 0 picks a free one.")] = 8137,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between updates, with --watch.")] = 5.0,
@@ -114,21 +114,24 @@ def saliency(
     root: Annotated[
         Path | None, typer.Option(envvar="STABLENET_DATA", help="Folder or archive of the data source.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Show where networks look: a page of SmoothGrad maps, runs side by side."""
     from stablenet.cli.console import Console
+    from stablenet.cli.outputs import check_outputs, name_beside
     from stablenet.engine.run import load_run
     from stablenet.frames import write_csv
     from stablenet.saliency import SaliencySettings, look
     from stablenet.saliency.views import tabulate_views, write_page
 
+    numbers = name_beside(output, ".csv")
+    check_outputs({"--output": output, "the table of numbers": numbers}, images or [])
     opened = [load_run(path) for path in runs]
     subjects = _find_subjects(opened, images or [], masks, count, part, root)
     settings = SaliencySettings(samples=samples, noise=noise)
     gallery = look(opened, subjects, settings, rule=rule, device=device)
     write_page(gallery, output)
-    write_csv(tabulate_views(gallery), output.with_suffix(".csv"))
+    write_csv(tabulate_views(gallery), numbers)
     console = Console()
     console.print(_summarise(gallery))
     console.print(f"page: {output}", soft_wrap=True)

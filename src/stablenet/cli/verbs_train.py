@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ def train(
         typer.Option(help="This run's folder, instead of one named after its hash.", autocompletion=complete_run),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an unfinished run.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
     checkpoint_minutes: Annotated[
         float, typer.Option(min=0, help="Minutes between checkpoints inside an epoch.")
     ] = 10.0,
@@ -77,6 +78,7 @@ def train(
     from stablenet.engine.train import train as run_training
 
     chosen = assemble(config, recipe, method, seed, settings, folder if resume else None)
+    _refuse_unread(root, chosen)
     runtime = Runtime(
         runs=runs,
         folder=folder,
@@ -99,6 +101,18 @@ def train(
         bar.print_stop()
         raise typer.Exit(INTERRUPTED) from None
     bar.print_end(run)
+
+
+def _refuse_unread(root: Path | None, config: RunConfig) -> None:
+    """A folder that was typed is for something; the variable may be for other sources."""
+    from stablenet.data.sources import SOURCES
+
+    typed = root is not None and str(root) != os.environ.get("STABLENET_DATA")
+    if typed and not SOURCES[config.data.source].needs_root and not config.model.pretrained:
+        raise UserError(
+            f"the images of {config.data.source} are bundled, so that nothing of --root {root} would be read: for your "
+            "own images add --set data.source=folder, or leave --root out"
+        )
 
 
 def _name_loggers(loggers: list[str], tensorboard: bool) -> tuple[str, ...]:
@@ -260,7 +274,7 @@ def try_images(
     root: Annotated[Path | None, typer.Option(help="List: the folder where its paths begin.")] = None,
     backbone: Annotated[str, typer.Option(help="A network; by default one that fits images and machine.")] = "",
     pretrained: Annotated[str, typer.Option(help="Its weights: imagenet, or a .safetensors or .pth file.")] = "",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")] = "auto",
+    device: Annotated[str, typer.Option(help="The device: auto, cpu, cuda or cuda:1.")] = "auto",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write; by default try-NAME.", show_default=False)
     ] = None,

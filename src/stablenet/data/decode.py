@@ -18,12 +18,13 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from PIL import Image, UnidentifiedImageError
 
 from stablenet.data.compose import Placement, paste_cutout
 from stablenet.errors import UserError
+from stablenet.files import check_file
 from stablenet.files import read_bytes as read_file
 from stablenet.processes import ChildProcess, Server, name_end
 
@@ -70,7 +72,7 @@ def decode(data: bytes, size: tuple[int, int] | None = None) -> NDArray[np.uint8
     Resizing is bilinear with antialiasing and does not keep the aspect ratio, as is usual in this field: nothing is
     cropped.
     """
-    with _open_image(data) as opened:
+    with _open_image(BytesIO(data), len(data)) as opened:
         return convert_image(opened, size)
 
 
@@ -85,7 +87,7 @@ def convert_image(opened: Image.Image, size: tuple[int, int] | None = None) -> N
 
 def decode_cutout(data: bytes) -> NDArray[np.uint8]:
     """Decode a foreground to (h, w, 4) uint8, RGB and alpha, cut to what its alpha leaves visible."""
-    with _open_image(data) as opened:
+    with _open_image(BytesIO(data), len(data)) as opened:
         if not opened.has_transparency_data:
             raise ValueError(f"it has no alpha channel (mode {opened.mode}): a foreground needs one")
         image = opened.convert("RGBA")
@@ -95,18 +97,27 @@ def decode_cutout(data: bytes) -> NDArray[np.uint8]:
     return np.asarray(image.crop(visible))
 
 
-def read_size(data: bytes) -> tuple[int, int]:
-    """Height and width from the header alone."""
-    with _open_image(data) as image:
+def read_size(root: Path, path: str) -> tuple[int, int]:
+    """Height and width of the image at `path` in a folder or zip archive, from its header: the rest is not read."""
+    with ExitStack() as opened:
+        if root.is_dir():
+            check_file(root / path)
+            size = (root / path).stat().st_size
+            file: IO[bytes] = opened.enter_context(open(root / path, "rb"))
+        else:
+            archive = _open_archive(root, os.getpid())
+            size = archive.getinfo(path).file_size
+            file = opened.enter_context(archive.open(path))
+        image = opened.enter_context(_open_image(file, size))
         return image.height, image.width
 
 
-def _open_image(data: bytes) -> Image.Image:
+def _open_image(file: IO[bytes], size: int) -> Image.Image:
     """Open an image with a useful message on failure: Pillow's contains the buffer's memory address."""
     try:
-        return Image.open(BytesIO(data))
+        return Image.open(file)
     except UnidentifiedImageError as error:
-        raise UnidentifiedImageError("not an image, or unknown format" if data else "the file is empty") from error
+        raise UnidentifiedImageError("not an image, or unknown format" if size else "the file is empty") from error
 
 
 _WORTH = 2.0  # seconds of work below which starting more processes takes longer than it saves

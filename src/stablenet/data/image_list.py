@@ -14,7 +14,7 @@ from stablenet.data.columns import PART
 from stablenet.data.compose import Placement, mask_cutout, paste_cutout
 from stablenet.data.decode import decode, decode_cutout, read_bytes
 from stablenet.data.manifest import Manifest
-from stablenet.errors import UserError
+from stablenet.errors import UserError, write_count
 from stablenet.registry import old_function, unknown_name
 
 IMAGE_COLUMNS = ("id", "path", "label", "domain")
@@ -71,9 +71,10 @@ class ImageList:
 
     def describe(self) -> str:
         """What was found, in words."""
-        contexts = f"{len(self.contexts)} contexts" if self.contexts else "no contexts"
+        contexts = write_count(len(self.contexts), "context") if self.contexts else "no contexts"
         given = f"given split: {self.describe_parts()}" if self.given_parts else "no given split"
-        return f"{len(self.rows):,} images in {len(self.classes)} classes, {contexts}, {given}"
+        images, classes = write_count(len(self.rows), "image"), write_count(len(self.classes), "class")
+        return f"{images} in {classes}, {contexts}, {given}"
 
     def describe_parts(self) -> str:
         """The given split in words: "train 80, test 20"."""

@@ -34,6 +34,7 @@ class BatchSettings:
     balance_domains: every batch has the same number of samples from every domain; small domains are repeated, and
         an epoch still has as many samples as the part.
     drop_last: drop an incomplete last batch, so that all batches have the same shape.
+    most: batches of an epoch at most, of other samples in each; None for as many as there are.
     """
 
     batch_size: Count = 128  # the authors' published code
@@ -41,6 +42,7 @@ class BatchSettings:
     shuffle: bool = True
     balance_domains: bool = False
     drop_last: bool = False
+    most: Count | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -61,9 +63,9 @@ class Order:
 
 def count_batches(samples: int, settings: BatchSettings) -> int:
     """Batches per epoch."""
-    if settings.drop_last or settings.balance_domains:
-        return samples // settings.batch_size
-    return -(-samples // settings.batch_size)
+    whole = settings.drop_last or settings.balance_domains
+    there = samples // settings.batch_size if whole else -(-samples // settings.batch_size)
+    return min(there, settings.most or there)
 
 
 def order_epoch(domain: Tensor, epoch: int, settings: BatchSettings, weights: Tensor | None = None) -> Order:

@@ -27,6 +27,7 @@ from stablenet.errors import UserError
 from stablenet.files import build_folder, hash_file, lock
 
 Progress = Callable[[int, int], None]  # images done, images in total
+QUICKLY_DECODED = 1000  # images: of no more, one error can list the damaged ones too
 _CHUNK = 16  # images per task: enough to make the overhead negligible, few enough for a smooth progress bar
 _FLUSH = 32  # tasks between flushes to disk, during decoding, so that the last flush is short
 
@@ -67,7 +68,8 @@ def prepare(
     """Create the store at `path`, unless it exists there complete and up to date.
 
     size: side of the stored square images; None keeps the original size, which must then be the same for all.
-    skip_bad: leave out and record images that cannot be decoded; otherwise one error lists all of them.
+    skip_bad: leave out and record images that cannot be decoded; otherwise one error lists all of them, of large sets
+    before any is decoded those that are no images at all.
     accept_gaps: accept an existing, up-to-date store made with skip_bad; a new one is made without gaps.
     workers: number of decoding processes; None for one per core. A small set is decoded in this process.
     """
@@ -77,6 +79,8 @@ def prepare(
         current, replaced = _find_current(table, path, size, skip_bad or accept_gaps)
         if current is not None:
             return Prepared(current, made=False)
+        if not skip_bad and len(table.rows) > QUICKLY_DECODED:
+            check_headers(table, _advise_leaving_out(table, size))
         name_cache(path)
         shape = (size, size) if size else _first_size(table)
         with build_folder(path) as folder:
@@ -109,11 +113,23 @@ def _find_current(table: ImageList, path: Path, size: int | None, gaps: bool) ->
     return (None, f"the source changed: {changes}") if changes else (store, "")
 
 
+def check_headers(table: ImageList, advice: str) -> None:
+    """Raise with all files that are no images, by their headers alone: seconds, where decoding takes minutes."""
+    reasons: dict[str, str] = {}
+    for name, path in zip(table.rows["id"], table.rows["path"], strict=True):
+        try:
+            read_size(table.root, path)
+        except Exception as error:  # decoders may raise anything on broken data
+            reasons[name] = f"{error}" or type(error).__name__
+    if reasons:
+        raise UserError(_list_bad(table, reasons, advice))
+
+
 def _read_sizes(table: ImageList) -> Iterator[tuple[int, int]]:
     """The sizes (H, W) of all images whose header can be read."""
     for path in table.rows["path"]:
         try:
-            yield read_size(table.open_bytes(path))
+            yield read_size(table.root, path)
         except Exception:  # decoders may raise anything; decoding will list this image
             continue
 
@@ -162,7 +178,8 @@ def _decode_table(
     good = [k for k, record in enumerate(decoded) if not record.reason]
     bad = [k for k, record in enumerate(decoded) if record.reason]
     if bad and (not skip_bad or not good):
-        raise UserError(_list_bad(table, size, decoded, bad))
+        reasons = {table.rows["id"].iloc[k]: decoded[k].reason for k in bad}
+        raise UserError(_list_bad(table, reasons, _advise_leaving_out(table, size)))
     _close_gaps(folder / PIXELS, good, image_bytes)
     rows = table.rows[["id", "label", "domain"]].assign(
         stamp=stamps, content=[d.content for d in decoded], crc=[d.crc for d in decoded]
@@ -232,14 +249,17 @@ def _check_space(folder: Path, needed: int) -> None:
         )
 
 
-def _list_bad(table: ImageList, size: int | None, decoded: list[Decoded], bad: list[int]) -> str:
-    lines = [f"  {table.rows['id'].iloc[k]}: {decoded[k].reason}" for k in bad]
+def _advise_leaving_out(table: ImageList, size: int | None) -> str:
     if isinstance(table, PlacedList):
-        advice = "or remove them and split again"
-    else:
-        asked = f" --size {size}" if size else ""
-        advice = f"or leave them out with `stablenet data prepare {table.name}{asked} --skip-bad`"
-    said = f"{len(bad)} of {len(decoded)} images of {table.name} cannot be decoded; repair them, {advice}:"
+        return "or remove them and split again"
+    asked = f" --size {size}" if size else ""
+    return f"or leave them out with `stablenet data prepare {table.name}{asked} --skip-bad`"
+
+
+def _list_bad(table: ImageList, reasons: dict[str, str], advice: str) -> str:
+    """reasons: by the ids of the images."""
+    lines = [f"  {name}: {reason}" for name, reason in reasons.items()]
+    said = f"{len(reasons)} of {len(table.rows)} images of {table.known_as} cannot be decoded; repair them, {advice}:"
     return "\n".join([said, *lines])
 
 

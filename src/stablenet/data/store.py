@@ -32,6 +32,7 @@ from stablenet.values import Count, Whole, read_fields
 
 FORMAT = 1
 PIXELS, IMAGES = "pixels.bin", "images.parquet"
+_LEFT_OUT = {"id", "stamp", "class", "domain", "reason"}  # of an image that could not be decoded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,11 @@ class PixelStore:
         expected = header.count * header.height * header.width * 3
         if found != expected:
             raise _damaged(path, f"{PIXELS} has {found} bytes, expected {expected}")
-        return cls(path, header, read_frame(path / IMAGES))
+        rows = read_frame(path / IMAGES)
+        for column, names in (("label", header.classes), ("domain", header.domains)):
+            if len(rows) and not 0 <= rows[column].min() <= rows[column].max() < len(names):
+                raise _damaged(path, f"{HEADER} names {len(names)} for the {column}s of its images, which have more")
+        return cls(path, header, rows)
 
     def __len__(self) -> int:
         return self.header.count
@@ -213,9 +218,12 @@ def _read_header(path: Path) -> Header:
     if missing:
         raise _damaged(path, f"{HEADER} has missing or unknown fields: {', '.join(missing)}")
     try:
-        return read_fields(Header, values)
+        header = read_fields(Header, values)
     except UserError as error:
         raise _damaged(path, f"in {HEADER}, {error}") from error
+    if any(not entry.keys() >= _LEFT_OUT for entry in header.left_out):
+        raise _damaged(path, f"in {HEADER}, an image that was left out lacks one of {', '.join(sorted(_LEFT_OUT))}")
+    return header
 
 
 def _damaged(path: Path, reason: str) -> UserError:

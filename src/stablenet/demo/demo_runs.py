@@ -13,7 +13,8 @@ from stablenet.bench.executors import Event, LocalExecutor, Place
 from stablenet.bench.worker import RunOrder, speeds_path
 from stablenet.engine.config import HASH_DIGITS, RunConfig, assemble_config
 from stablenet.engine.identity import identify, read_contents
-from stablenet.engine.run import FINISHED, Run, list_runs, load_run
+from stablenet.engine.run import Run, list_runs, load_run
+from stablenet.engine.run_folder import FINISHED
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import DEFAULT_RULE, RECORDS, select_epoch
 from stablenet.files import read_lines
@@ -160,11 +161,11 @@ def write_learned(findings: Findings) -> str:
     """Whether both methods fitted their own training images by the last epoch."""
     groups = {"ERM": findings.reference, "StableNet": findings.method}
     reached = {name: [o.curves[-1]["train"]["accuracy"] for o in outcomes] for name, outcomes in groups.items()}
-    told = " and ".join(f"{name} {100 * fmean(values):.1f} %" for name, values in reached.items())
+    shares = " and ".join(f"{name} {100 * fmean(values):.1f} %" for name, values in reached.items())
     failed = [name for name, values in reached.items() if min(values) < LEARNED]
     if failed:
-        return f"Accuracy in training in the last epoch: {told}. {' and '.join(failed)} did not learn in every seed."
-    return f"Accuracy in training in the last epoch: {told}; every run fitted its training images."
+        return f"Accuracy in training in the last epoch: {shares}. {' and '.join(failed)} did not learn in every seed."
+    return f"Accuracy in training in the last epoch: {shares}; every run fitted its training images."
 
 
 def _spell(count: int) -> str:

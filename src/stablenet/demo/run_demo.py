@@ -48,6 +48,7 @@ from stablenet.pages import (
     write_points,
     write_text,
 )
+from stablenet.weighting import recommended
 from stablenet.weighting.dataset import dataset_settings
 
 
@@ -165,14 +166,11 @@ def draw_learning(findings: Findings, part: str, name: str) -> str | None:
     return draw_curves(curves, f"{part} {name} per epoch")
 
 
-PRESET = "recommended"
-
-
 @dataclass(frozen=True)
 class SampleWeights:
     """weights: (n,), mean one.   agrees: (n,) bool, whether a sample has its class's dominant background.
     dependence: of the features on the label under uniform and under these weights.
-    told: share of the label's entropy that the offsets predict.
+    explained: share of the label's entropy that the offsets predict.
     ess: effective share of samples.   floor: the least share the settings allow.
     shares: weighted share of the dominant background, mean over classes, under uniform and under these weights.
     """
@@ -181,7 +179,7 @@ class SampleWeights:
     weights: Tensor
     agrees: Tensor
     dependence: tuple[float, float]
-    told: float
+    explained: float
     ess: float
     floor: float
     shares: tuple[float, float]
@@ -206,9 +204,9 @@ def read_sample_weights(run: Run) -> SampleWeights:
         weights=weights,
         agrees=agrees,
         dependence=(solve["dependence_before"], solve["dependence_after"]),
-        told=solve["context_explains"],
+        explained=solve["context_explains"],
         ess=effective_share(weights),
-        floor=dataset_settings(PRESET, {}).min_ess,
+        floor=dataset_settings(recommended.NAME, {}).min_ess,
         shares=(
             share_dominant(torch.ones_like(weights), samples.y, agrees),
             share_dominant(weights, samples.y, agrees),

@@ -215,7 +215,7 @@ def weigh_labels(features: Tensor, y: Tensor, *, pretrained: bool, seed: int = 0
 
     features: (n, m), from the first stages of a network or in their place.   y: (n,) int64.
     pretrained: whether they come from a pretrained network, whose penalty is larger. Training leaves the weights of
-        such a network even and uses offsets; what is solved here are the weights it has with `strength=1`.
+        such a network even and uses offsets; what is solved here are weights as with `strength=1`, for these features.
     """
     plan = recommended.recommend(pretrained=pretrained, strength=1.0, offset=0.0)
     whole_set = WholeSet(

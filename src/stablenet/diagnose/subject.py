@@ -26,7 +26,7 @@ from stablenet.data.sources import SOURCES, AnyImageList, read_source
 from stablenet.data.sources.own import open_own
 from stablenet.data.splits import split_images
 from stablenet.engine.run import Run
-from stablenet.errors import UserError
+from stablenet.errors import UserError, write_count
 
 Picture = NDArray[np.uint8]  # (s, s, 3)
 
@@ -289,7 +289,7 @@ def _keep_readable(subject: Subject, read: list[int]) -> Subject:
     lost = len(subject) - len(read)
     if not lost:
         return subject
-    note = f"{lost} images could not be read, such as {_first_lost(subject, read)}"
+    note = f"{write_count(lost, 'image')} could not be read, such as {_first_lost(subject, read)}"
     return subject.take(np.array(read, dtype=np.int64), note)
 
 

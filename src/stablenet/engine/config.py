@@ -44,6 +44,7 @@ Optimizer = Literal["sgd", "adam", "adamw"]
 Precision = Literal["auto", "32", "bf16"]
 Averages = Literal["none", "swad"]
 _SIZED = ("paper-cnn",)  # networks that are built for images of one size
+_MOST_DOTS = 5000  # of a line of TOML
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a name that TOML takes without quotes
 HASH_DIGITS = 12  # of the hash in the name of a run folder
 
@@ -133,6 +134,7 @@ class SwadConfig:
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """batch_size: over all processes.   max_steps: stop there, even within an epoch.
+    epoch_steps: end an epoch after so many batches, of images drawn anew each time; None takes all images.
     schedule: constant; steps (times `decay` at the `milestones`, epochs from 0); cosine (to zero, over all steps);
         quarter-cosine (to nearly zero, slowly at first, changed at epochs, as in the authors' published code).
     precision: auto is bf16 on a GPU, else 32.   balance_domains: equally many samples of every domain in a batch.
@@ -143,6 +145,7 @@ class TrainConfig:
 
     epochs: Count = 30
     max_steps: Count | None = None
+    epoch_steps: Count | None = None
     batch_size: Count = 128  # the authors' published code; the paper gives none
     optimizer: Optimizer = "sgd"
     learning_rate: Positive = 0.01
@@ -324,11 +327,17 @@ def _refuse_conflict(old: Mapping[str, Any], new: Mapping[str, Any], table: str 
 
 
 def read_toml(path: Path) -> Values:
-    text = read_text(path)
+    return parse_toml(read_text(path), str(path))
+
+
+def parse_toml(text: str, name: str) -> Values:
+    """name: of the file, for messages."""
+    if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):  # which takes time with its square
+        raise UserError(f"{name} is not TOML for a config: one of its lines has more than {_MOST_DOTS:,} dots")
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text.removeprefix("\ufeff"))  # the mark of some editors on Windows
     except (ValueError, RecursionError) as error:  # also raised for very long numbers and deeply nested lists
-        raise UserError(f"{path} is not TOML: {error}") from error
+        raise UserError(f"{name} is not TOML: {error}") from error
 
 
 def walk_values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -60,6 +60,8 @@ def identify(config: RunConfig, contents: Contents, version: str | None = None) 
         plain["method"][VERSION] = version
     if config.train.averaging == "none":
         del plain["train"]["averaging"], plain["train"]["swad"]  # not used
+    if config.train.epoch_steps is None:
+        del plain["train"]["epoch_steps"]  # as before there was a choice
     if config.model.head == "default":
         del plain["model"]["head"]  # as before there was a choice
     if config.model.statistics == "batch":

@@ -31,6 +31,7 @@ from stablenet.engine.run import Run, choose_folder, describe_config, list_runs
 from stablenet.engine.run_data import check_config, open_data
 from stablenet.engine.session import Runtime, Session, choose_device, name_device, uses_bf16
 from stablenet.engine.stepping import EpochMeans
+from stablenet.engine.trial import time_image
 from stablenet.errors import UserError
 from stablenet.files import Lines, read_lines, read_object, read_text, write_json, write_text
 from stablenet.registry import Registry, import_extra
@@ -40,8 +41,9 @@ from stablenet.registry import Registry, import_extra
 class Preview:
     """folder: where the run is or would be.   state: of the run there, "" for none.
     steps_per_epoch, steps: in total, over all epochs.   device: its name.
-    seconds: expected for these steps, without reading data, solving and validation; None if no speed is known.
-    measured: runs that it is taken from, of the same network, method and image size on this device.
+    seconds: expected for these steps, without reading data, solving and validation.
+    measured: runs that it is taken from, of the same network, method and image size on this device; 0 if it is taken
+        from a few steps with random images instead.
     """
 
     config: RunConfig
@@ -51,7 +53,7 @@ class Preview:
     steps_per_epoch: int
     steps: int
     device: str
-    seconds: float | None
+    seconds: float
     measured: int
 
 
@@ -66,6 +68,7 @@ def preview(config: RunConfig, runtime: Runtime) -> Preview:
     steps = min(total, config.train.max_steps or total)
     kind, chosen = choose_device(runtime.device)
     device = name_device(kind, chosen[0] if isinstance(chosen, list) else 0)
+    images = steps * config.train.batch_size
     speeds = [speed for run in _list_alike(config, runtime.runs) if (speed := _read_speed(run, device)) is not None]
     return Preview(
         config=config,
@@ -75,15 +78,31 @@ def preview(config: RunConfig, runtime: Runtime) -> Preview:
         steps_per_epoch=per_epoch,
         steps=steps,
         device=device,
-        seconds=steps * config.train.batch_size / median(speeds) if speeds else None,
+        seconds=images / median(speeds) if speeds else images * _try_speed(config, manifest, runtime.device),
         measured=len(speeds),
+    )
+
+
+def _try_speed(config: RunConfig, manifest: Manifest, device: str) -> float:
+    """Seconds per image."""
+    kind, _ = choose_device(device)
+    return time_image(
+        config.model.name,
+        config.network_parameters,
+        config.data.image_size,
+        len(manifest.classes),
+        config.train.batch_size,
+        kind if device == "auto" else device,
     )
 
 
 def _count_steps(config: RunConfig, images: int) -> int:
     train = config.train
     settings = BatchSettings(
-        batch_size=train.batch_size, balance_domains=train.balance_domains, drop_last=train.drop_last
+        batch_size=train.batch_size,
+        balance_domains=train.balance_domains,
+        drop_last=train.drop_last,
+        most=train.epoch_steps,
     )
     steps = count_batches(images, settings)
     if steps == 0:
@@ -92,7 +111,7 @@ def _count_steps(config: RunConfig, images: int) -> int:
 
 
 def _list_alike(config: RunConfig, runs: Path) -> Iterator[Run]:
-    for run in list_runs(runs):
+    for run in list_runs(runs, lambda path, error: None):  # one that is damaged tells no speed
         if _key(run.config) == _key(config):
             yield run
 

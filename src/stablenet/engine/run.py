@@ -11,23 +11,31 @@ The fields of the records are listed in `stablenet.engine`. The table `weights.p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from torch import Tensor
 
 from stablenet.data.manifest import Manifest
-from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, hash_values, read_config
+from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, read_config
 from stablenet.engine.identity import identify, name_version, read_contents, recall_version
-from stablenet.engine.ranking import PENALTY
+from stablenet.engine.run_folder import (
+    FINISHED,
+    RUNNING,
+    LeaveOut,
+    RunFolder,
+    check_records,
+    find_folders,
+    read_description,
+)
 from stablenet.errors import UserError
-from stablenet.files import is_locked, read_lines, read_object, remove_lock, write_json, write_whole
+from stablenet.files import name_refusals, read_lines, write_json, write_whole
 from stablenet.frames import read_frame
-from stablenet.values import SettingError, Whole, read_fields
+from stablenet.values import SettingError
 
 if TYPE_CHECKING:
     from stablenet.algorithms import Context
@@ -71,92 +79,6 @@ def read_weights(path: Path) -> pd.DataFrame:
     if lacking:
         raise UserError(f"{path} is damaged: it has no column {lacking[0]!r}")
     return table
-
-
-RUNNING, INTERRUPTED, FAILED, FINISHED = "running", "interrupted", "failed", "finished"
-KILLED = "killed"  # the state of a run recorded as `running` while no process holds its lock
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """The contents of `status.json`.   reason: of a failure.   epoch, step: done."""
-
-    state: Literal["running", "interrupted", "failed", "finished"]
-    reason: str
-    epoch: Whole
-    step: Whole
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """Paths of the files in a run folder."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def manifest(self) -> Path:
-        return self.path / "manifest.tsv"
-
-    @property
-    def records(self) -> Path:
-        return self.path / "records.jsonl"
-
-    @property
-    def oracle(self) -> Path:
-        return self.path / "oracle.jsonl"
-
-    @property
-    def timing(self) -> Path:
-        return self.path / "timing.jsonl"
-
-    @property
-    def weights(self) -> Path:
-        return self.path / "weights.parquet"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint.safetensors"
-
-    @property
-    def status(self) -> Path:
-        return self.path / "status.json"
-
-    @property
-    def lock(self) -> Path:
-        return self.path / ".lock"
-
-    def model(self, which: str | int) -> Path:
-        """which: "best", "last", "worst-group", "worst-pseudo-group", "averaged", or an epoch (from 1)."""
-        return self.path / (f"{which}.safetensors" if isinstance(which, str) else f"epoch-{which:04d}.safetensors")
-
-    def set_status(self, state: str, epoch: int, step: int, reason: str = "") -> None:
-        # Rewritten with every checkpoint, so there is no need to sync.
-        values = {"state": state, "reason": reason, "epoch": epoch, "step": step}
-        write_json(self.status, values, sync=state == FINISHED)
-
-    def read_status(self) -> dict[str, Any]:
-        """The status; a run recorded as `running` while no process trains it was killed."""
-        if not self.status.exists():
-            return {"state": KILLED, "reason": "", "epoch": 0, "step": 0}
-        try:
-            status = asdict(read_fields(Status, read_object(self.status)))
-        except SettingError as error:
-            raise UserError(f"{self.status} is damaged: {error}") from error
-        if status["state"] == RUNNING and not is_locked(self.lock):
-            status["state"] = KILLED
-        return status
-
-    def forget(self) -> None:
-        """Remove the files of a run that could not start; all other files are kept."""
-        for file in (self.config, self.manifest, self.status):
-            file.unlink(missing_ok=True)
-        remove_lock(self.lock)
-        if not any(self.path.iterdir()):
-            self.path.rmdir()
 
 
 def describe_config(
@@ -339,17 +261,6 @@ def load_run(path: Path | str) -> Run:
     return Run(folder, config, described["hash"], described.get("stored_side", config.data.store_size))
 
 
-def read_description(folder: RunFolder) -> dict[str, Any]:
-    """The contents of `config.json`, see `describe_config`; the hash proves that they are those that were written."""
-    described = read_object(folder.config)
-    kinds = {"config": dict, "hashed": dict, "hash": str}
-    if any(not isinstance(described.get(name), kind) for name, kind in kinds.items()):
-        raise UserError(f"{folder.config} is damaged: it needs the tables config and hashed, and the text hash")
-    if hash_values(described["hashed"]) != described["hash"]:
-        raise UserError(f"{folder.config} was changed after it was written (its hash does not match): restore it")
-    return described
-
-
 @dataclass(frozen=True)
 class Decided:
     """What a method decided before training.   acts: whether it does more than plain training.   reason: a clause."""
@@ -362,39 +273,23 @@ class Decided:
 
 
 def find_decision(records: Sequence[Mapping[str, Any]]) -> Decided | None:
-    """The decision in a run's records; None for methods that decide nothing, and runs that were told whether to act."""
+    """The decision in a run's records; None where the method, or the config, left nothing to decide."""
     for record in records:
         if record["kind"] == "solve" and "decision" in record:
             return Decided(bool(record["acts"]), str(record["decision"]))
     return None
 
 
-def check_records(records: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """The records, if each has what every reader needs."""
-    for number, record in enumerate(records, start=1):
-        sound = isinstance(record.get("kind"), str)
-        if sound and record["kind"] in ("epoch", "averaged"):
-            sound = _is_count(record.get("epoch")) and _is_count(record.get("step")) and _has_figures(record)
-        if not sound:
-            raise UserError(f"{path} is damaged: line {number} is not a record of a run")
-    return records
-
-
-def _has_figures(record: Mapping[str, Any]) -> bool:
-    figures = record.get("validation", 0)
-    if not isinstance(figures, dict):
-        return figures is None and record["kind"] == "epoch"
-    penalty = record.get(PENALTY, 0.0)
-    weighted = ("weighted_accuracy", "weighted_loss", "weighted_count")
-    named = ("accuracy", "loss", *(weighted if "weighted_accuracy" in figures else ()))
-    known = all(isinstance(figures.get(name, ""), int | float | None) for name in named)
-    return known and isinstance(penalty, int | float)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value >= 0
-
-
-def list_runs(runs: Path) -> Iterator[Run]:
-    """All runs below a folder, by name."""
-    yield from (load_run(path.parent) for path in sorted(runs.glob("*/config.json")))
+def list_runs(runs: Path, leave_out: LeaveOut | None = None) -> Iterator[Run]:
+    """All runs below a folder, by name.   leave_out: is told of those that cannot be read, instead of raising."""
+    for folder in find_folders(runs):
+        try:
+            with name_refusals(folder.path):
+                found = load_run(folder.path) if folder.config.exists() else None
+        except UserError as error:
+            if leave_out is None:
+                raise
+            leave_out(folder.path, error)
+            continue
+        if found is not None:
+            yield found

@@ -130,6 +130,7 @@ class Feeder:
             seed=self._seed,
             balance_domains=self._train.balance_domains,
             drop_last=self._train.drop_last,
+            most=self._train.epoch_steps,
         )
         return self._loader(samples, settings, self._data.training_transform)
 

@@ -34,8 +34,8 @@ from stablenet.engine.feature_cache import (
     hash_module,
     hash_samples,
 )
-from stablenet.engine.run import RunFolder
 from stablenet.engine.run_data import Feeder, RunData
+from stablenet.engine.run_folder import RunFolder
 from stablenet.engine.stepping import (
     EngineStepper,
     Graphs,
@@ -126,6 +126,7 @@ class Runtime:
     runs: folder of run folders.   folder: of this run, instead of one named by the config's hash.
     root: folder of the data source.   resume: continue an unfinished run.
     checkpoint_minutes: between checkpoints within an epoch; every epoch ends with one.
+    figures_only: write no checkpoints, so that a stopped run begins anew, and of the networks the best and the last.
     keep_epochs: keep the model of every epoch.   oracle: evaluate the target each epoch, into a separate file.
     graphs: replay small networks, or whole steps of them, as CUDA graphs.
     loggers: where curves are written beside the records, see `stablenet.engine.monitor`.
@@ -137,6 +138,7 @@ class Runtime:
     device: str = "auto"
     resume: bool = False
     checkpoint_minutes: NonNegative = 10.0
+    figures_only: bool = False
     keep_epochs: bool = False
     oracle: bool = False
     graphs: bool = True

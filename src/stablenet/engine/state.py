@@ -109,6 +109,8 @@ def keep_models(session: Session, position: Position, record: Mapping[str, Any])
     """
     kept: list[str | int] = []
     rank, groups, pseudo = validation_rank(record), group_rank(record), pseudo_group_rank(record)
+    if session.runtime.figures_only:
+        groups = pseudo = None
     if position.best_rank is None or rank > position.best_rank:
         position.best_rank, position.best_epoch = rank, position.epoch
         kept.append("best")

@@ -33,10 +33,6 @@ from stablenet.engine.interrupts import (
 from stablenet.engine.monitor import Curves, Timing, Watcher, check_loggers
 from stablenet.engine.ranking import describe_judgement
 from stablenet.engine.run import (
-    FAILED,
-    FINISHED,
-    INTERRUPTED,
-    RUNNING,
     Run,
     choose_folder,
     describe_config,
@@ -47,6 +43,7 @@ from stablenet.engine.run import (
     tabulate_weights,
 )
 from stablenet.engine.run_data import check_config, open_data
+from stablenet.engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING
 from stablenet.engine.session import Runtime, Session, build_session, own_random_numbers, seed_generators, start_fabric
 from stablenet.engine.state import Position, keep_models, restore_checkpoint, save_checkpoint, save_model, share_buffers
 from stablenet.engine.stepping import EpochMeans, learning_rate, set_rate
@@ -104,14 +101,14 @@ def train(config: RunConfig, runtime: Runtime | None = None, watcher: Watcher | 
     with alone, own_random_numbers(fabric.device), _explained(config), name_lost_process():
         try:
             session = build_session(config, runtime, fabric, folder, data)
-        except BaseException:  # a run that could not start leaves no folder
+            with watch_signals(fabric.world_size) as stop, telling(watcher.tell if first else lambda text: None):
+                Training(session, watcher if first else Watcher(), stop, described).run()
+        except BaseException:  # a run that could not start, which has no records, leaves no folder
             if first and not folder.records.exists():
                 folder.forget()
                 if new_parent and not any(parent.iterdir()):
                     parent.rmdir()
             raise
-        with watch_signals(fabric.world_size) as stop, telling(watcher.tell if first else lambda text: None):
-            Training(session, watcher if first else Watcher(), stop, described).run()
         fabric.barrier()  # the first process writes the last files
     return load_run(folder.path)
 
@@ -235,10 +232,10 @@ class Training:
 
     def _start_step(self) -> None:
         with self._stop.breakable():
-            told = self._session.algorithm.start_step(self._position.step, self._session.training_set)
-        if told:
+            found = self._session.algorithm.start_step(self._position.step, self._session.training_set)
+        if found:
             self._session.stepping.renew()
-            self._record_solve({"step": self._position.step, **told})
+            self._record_solve({"step": self._position.step, **found})
 
     def _judge_average(self, averaging: Averaging) -> None:
         self._check_finite()
@@ -257,8 +254,8 @@ class Training:
             self._keep_weights()
         self._record_solve(session.algorithm.end_epoch(position.epoch))
         with self._stop.breakable():
-            told = session.algorithm.refit(session.training_set)
-        self._record_solve(told)
+            found = session.algorithm.refit(session.training_set)
+        self._record_solve(found)
         rate = learning_rate(self._config, position.epoch, position.step - 1, session.total_steps)
         position.epoch, position.batch = position.epoch + 1, 0
         self._timing.end_epoch(position.epoch, position.step)
@@ -341,14 +338,14 @@ class Training:
         """Save a checkpoint, unless the loss was not finite: then the previous one stays."""
         self._check_finite()
         position = self._position
-        if self._records is not None:
+        if self._records is not None and not self._session.runtime.figures_only:
             position.records = self._records.length()
             position.oracle = self._oracle.length() if self._oracle else 0
             for lines in (self._records, self._oracle):
                 if lines is not None:
                     self._session.writer.do(lines.sync)  # a checkpoint is never ahead of its records
             save_checkpoint(self._session, position, self._totals, self._averaging)
-            self._set_status(RUNNING)
+        self._set_status(RUNNING)
         self._timing.checkpoint_done()
 
     def _interrupt(self) -> None:

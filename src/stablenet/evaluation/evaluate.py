@@ -20,9 +20,19 @@ from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
 from stablenet.engine.ranking import group_rank, pseudo_group_rank, validation_rank
-from stablenet.engine.run import FAILED, FINISHED, Run
+from stablenet.engine.run import Run
+from stablenet.engine.run_folder import FAILED, FINISHED
 from stablenet.errors import UserError
-from stablenet.evaluation.predict import BATCH_SIZE, Progress, find_device, measure, predict_part, save_table, tabulate
+from stablenet.evaluation.predict import (
+    BATCH_SIZE,
+    Predictions,
+    Progress,
+    find_device,
+    measure,
+    predict_part,
+    save_table,
+    tabulate,
+)
 from stablenet.files import Lines
 from stablenet.models import Network
 from stablenet.registry import Registry
@@ -213,21 +223,49 @@ def evaluate_run(
     progress: Progress | None = None,
 ) -> list[Evaluation]:
     """Predict the parts with the model chosen by the rule; save predictions and metrics in the run folder."""
+    return evaluate_rules(run, (rule,), parts=parts, root=root, device=device, batch_size=batch_size, progress=progress)
+
+
+def evaluate_rules(
+    run: Run,
+    rules: Sequence[str],
+    *,
+    parts: Sequence[str] = ("test",),
+    root: Path | None = None,
+    device: str = "auto",
+    batch_size: int = BATCH_SIZE,
+    progress: Progress | None = None,
+) -> list[Evaluation]:
+    """As `evaluate_run`, for several rules: images are opened once, and a network that two rules choose is run once."""
     _refuse_unfinished(run)
     for part in parts:
         if run.manifest.part(part).empty:
             raise UserError(f"the split of {run.path} has no images in the part {part!r}: choose another --part")
     place = find_device(device)
-    model, choice = load_chosen(run, rule)
     data, evaluations = run.open_data(root), []
-    for part in parts:
-        samples, transform = data.open_part(part), data.evaluation_transform
-        predictions = predict_part(model, samples, transform, device=place, batch_size=batch_size, progress=progress)
-        file = run.path / f"predictions-{rule}-{part}.parquet"
-        save_table(tabulate(predictions, run.manifest), file)
-        figures = measure(predictions, run.manifest.domains, run.manifest.classes)
-        evaluations.append(Evaluation(run, choice, part, figures, file))
-        _record(evaluations[-1])
+    made: dict[tuple[int, bool], list[Predictions]] = {}
+    for rule in rules:
+        choice = select_epoch(rule, run.records, run.oracle)
+        chosen = choice.epoch, choice.rule.reads == "averaged"
+        if chosen not in made:
+            model, _ = load_chosen(run, rule)
+            made[chosen] = [
+                predict_part(
+                    model,
+                    data.open_part(part),
+                    data.evaluation_transform,
+                    device=place,
+                    batch_size=batch_size,
+                    progress=progress,
+                )
+                for part in parts
+            ]
+        for part, predictions in zip(parts, made[chosen], strict=True):
+            file = run.path / f"predictions-{rule}-{part}.parquet"
+            save_table(tabulate(predictions, run.manifest), file)
+            figures = measure(predictions, run.manifest.domains, run.manifest.classes)
+            evaluations.append(Evaluation(run, choice, part, figures, file))
+            _record(evaluations[-1])
     return evaluations
 
 

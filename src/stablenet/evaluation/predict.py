@@ -5,6 +5,7 @@ A table of predictions, with the labels and domains of the samples, is the input
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from stablenet.data.augment import Transform
-from stablenet.data.decode import decode
+from stablenet.data.columns import PATH, USUAL
+from stablenet.data.decode import decode, read_size
 from stablenet.data.loader import BatchSettings, Loader, PartSamples
 from stablenet.data.manifest import Manifest
 from stablenet.data.sources.folder import IMAGE_SUFFIXES
+from stablenet.data.sources.own import locate_images
 from stablenet.engine.session import choose_device
 from stablenet.errors import UserError
-from stablenet.files import check_names, read_bytes, write_whole
+from stablenet.files import check_names, read_bytes, refuse_folder, write_whole
 from stablenet.frames import SUFFIXES, read_frame
 from stablenet.metrics import GroupCounts, calibration_error
 
@@ -92,7 +95,7 @@ def _name_probabilities(probabilities: Any, classes: Sequence[str]) -> dict[str,
 def check_table_path(path: Path) -> None:
     """Raise unless the path is CSV or Parquet."""
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise UserError(f"the samples are written as .csv or .parquet, got {path.name!r}")
+        raise UserError(f"the samples are written to a .csv or .parquet file, got {path.name!r}")
 
 
 def save_table(table: pd.DataFrame, path: Path) -> None:
@@ -195,16 +198,14 @@ def find_broken(paths: Sequence[Path], side: int | None) -> dict[Path, str]:
         return {path: message for path, message in zip(paths, messages, strict=True) if message}
 
 
-PATH = "path"
+def gather_images(inputs: Sequence[Path], root: Path | None = None) -> pd.DataFrame:
+    """One row per image, in the given order: its path, relative to the working directory, and a list's other columns.
 
-
-def gather_images(inputs: Sequence[Path]) -> pd.DataFrame:
-    """One row per image, in the given order: its path, relative to the working directory, and a table's other columns.
-
-    A folder gives all images below it, sorted; relative paths in a table start at the table's folder.
+    A folder gives all images below it, sorted.   root: where relative paths in a list begin, if they do not begin in
+    the list's folder.
     """
     check_names(inputs)
-    frames = [_gather(place) for place in inputs]
+    frames = [_gather(place, root) for place in inputs]
     if not frames:
         raise UserError("no images given: pass files, folders or a CSV with a column 'path'")
     gathered = pd.concat(frames, ignore_index=True)
@@ -214,13 +215,22 @@ def gather_images(inputs: Sequence[Path]) -> pd.DataFrame:
     return gathered
 
 
-def _gather(place: Path) -> pd.DataFrame:
+def check_images(paths: Sequence[Path]) -> None:
+    """Raise for the first file that is no image by its header, before any is predicted."""
+    for path in paths:
+        try:
+            read_size(path.parent, path.name)
+        except Exception as error:  # decoders may raise anything on broken data
+            raise UserError(f"cannot read the image {path}: {error}") from error
+
+
+def _gather(place: Path, root: Path | None) -> pd.DataFrame:
     if place.is_dir():
         return _gather_folder(place)
     if not place.exists():
         raise UserError(f"{place} does not exist: pass image files, folders or a CSV with a column 'path'")
     if place.suffix.lower() in SUFFIXES:
-        return _gather_table(place)
+        return _gather_list(place, root)
     if place.suffix.lower() in IMAGE_SUFFIXES:
         return pd.DataFrame({PATH: [str(place)]})
     known = ", ".join(IMAGE_SUFFIXES + SUFFIXES)
@@ -228,17 +238,22 @@ def _gather(place: Path) -> pd.DataFrame:
 
 
 def _gather_folder(folder: Path) -> pd.DataFrame:
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    walked = os.walk(folder, onerror=refuse_folder)
+    paths = (Path(place, name) for place, _, names in walked for name in names)
+    found = sorted(path for path in paths if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not found:
         raise UserError(f"the folder {folder} contains no images ({', '.join(IMAGE_SUFFIXES)})")
     check_names(found)
     return pd.DataFrame({PATH: [str(path) for path in found]})
 
 
-def _gather_table(path: Path) -> pd.DataFrame:
-    rows = read_frame(path, as_text=True)
-    if PATH not in rows:
-        raise UserError(f"{path} has no column 'path': it has {', '.join(map(str, rows.columns))}")
+def _gather_list(file: Path, root: Path | None) -> pd.DataFrame:
+    rows = read_frame(file, as_text=True)
+    named = next((name for name in USUAL[PATH] if name in rows), None)
+    if named is None:
+        has = ", ".join(map(str, rows.columns))
+        raise UserError(f"{file} has no column {' or '.join(USUAL[PATH])}: it has {has}")
     if rows.empty:
-        raise UserError(f"{path} has no rows: nothing to predict")
-    return rows.assign(**{PATH: [str(path.parent / name) for name in rows[PATH].astype(str)]})
+        raise UserError(f"{file} has no rows: nothing to predict")
+    base, paths = locate_images(rows[named].astype(str).tolist(), file, root)
+    return rows.rename(columns={named: PATH}).assign(**{PATH: [str(base / path) for path in paths]})

@@ -17,7 +17,8 @@ from torch import Tensor
 from stablenet._version import __version__
 from stablenet.data.sources import SOURCES
 from stablenet.engine.checkpoint import save_tensors
-from stablenet.engine.run import FINISHED, Run, RunFolder, find_decision, find_version
+from stablenet.engine.run import Run, find_decision, find_version
+from stablenet.engine.run_folder import FINISHED, RunFolder
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import DEFAULT_RULE, RECORDS, Choice, load_chosen
 from stablenet.export.package import (

@@ -16,7 +16,8 @@ from stablenet.algorithms import Context, build_predictor
 from stablenet.data.augment import Normalization, Resize
 from stablenet.data.decode import convert_image
 from stablenet.engine.checkpoint import load_tensors, name_misfit
-from stablenet.engine.run import Run, RunFolder, load_run
+from stablenet.engine.run import Run, load_run
+from stablenet.engine.run_folder import RunFolder
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import DEFAULT_RULE, load_chosen
 from stablenet.evaluation.predict import read_pixels

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from stablenet.errors import UserError
 from stablenet.integrations.criterion import classify
 from stablenet.integrations.held_out import EpochResult, HeldOut
-from stablenet.integrations.reading import (
+from stablenet.integrations.passes import (
     Indexed,
     OwnRange,
     SizedDataset,
@@ -27,7 +27,11 @@ from stablenet.integrations.reading import (
     shard_again,
     show_progress,
 )
+from stablenet.models.families import find_stages
+from stablenet.models.taps import list_places
+from stablenet.values import Count, NonNegative, Seed, Whole, check_arguments, show
 from stablenet.weighting import DatasetOffsets, DatasetWeighting, WholeSet, distributed, recommended
+from stablenet.weighting.chunks import MemorySize
 from stablenet.weighting.evidence import EvidenceSums, UnitRange, describe_images
 
 
@@ -38,6 +42,28 @@ def check_classes(y: Tensor) -> None:
             f"every sample needs one class, a whole number, got a batch of {y.dtype} with the shape {tuple(y.shape)}: "
             "weights and offsets for a regression, or for several labels of one image, are not implemented"
         )
+
+
+def check_contexts(contexts: Any, size: int) -> None:
+    """Refuse contexts that are no numbers from 0 on, one for each of `size` samples."""
+    fits = isinstance(contexts, Tensor) and contexts.shape == (size,) and not contexts.is_floating_point()
+    if not fits or contexts.is_complex() or int(contexts.min()) < 0:
+        raise UserError(
+            f"contexts must be a tensor of whole numbers from 0 on, one for each of the {size} samples, "
+            f"got {show(contexts)}"
+        )
+
+
+def choose_places(model: nn.Module, pretrained: bool) -> tuple[str, ...]:
+    """The taps that the preset chooses, as paths of modules."""
+    stages = find_stages(model)
+    if not stages:
+        raise UserError(
+            f"the stages of a {type(model).__name__} are not known, as those of torchvision's and timm's networks are: "
+            "name early modules of it, such as ['layer1', 'layer2'], instead of None"
+        )
+    chosen = (tap.partition(":") for tap in recommended.choose_taps(stages, pretrained))
+    return tuple(f"{stages[stage]}{colon}{form}" for stage, colon, form in chosen)
 
 
 class DatasetCriterion(nn.Module):
@@ -54,7 +80,8 @@ class DatasetCriterion(nn.Module):
 
     model: as it starts, untrained or pretrained; it is run once over all samples here, without gradients and dropout.
     taps: paths of early modules, where context shows, the first one first; of a ResNet "layer1" and "layer2", of a
-        pretrained one also "layer3:border", its third stage at the border of the image.
+        pretrained one also "layer3:border", its third stage at the border of the image. For a network of torchvision or
+        timm, None takes those that `recommended.choose_taps` names.
     samples: the training set, (x, y) by position, y an integer class, as far as possible without augmentation.
     pretrained: whether the model was trained on other images. `recommend` says what follows: such a network gets one
         and a half times the offsets of the taps' leading components, and even weights; any other gets weights of all
@@ -86,31 +113,31 @@ class DatasetCriterion(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        taps: Sequence[str],
+        taps: Sequence[str] | None,
         samples: SizedDataset,
         *,
-        num_classes: int,
-        epochs: int,
+        num_classes: Count,
+        epochs: Count,
         pretrained: bool = False,
-        offset: float | None = None,
+        offset: NonNegative | None = None,
         act: Literal["auto", "always"] = "auto",
         contexts: Tensor | None = None,
         held_out: SizedDataset | None = None,
         progress: bool = True,
-        seed: int = 0,
+        seed: Seed = 0,
         storage: torch.dtype = torch.float16,
-        memory: str | None = None,
+        memory: MemorySize | None = None,
         features: str | Path = "device",
-        batch_size: int = 128,
-        num_workers: int = 0,
+        batch_size: Count = 128,
+        num_workers: Whole = 0,
     ) -> None:
+        check_arguments(DatasetCriterion.__init__, locals())
         super().__init__()
-        if epochs < 1:
-            raise UserError(f"epochs must be 1 or more, got {epochs}")
         indexed = samples if isinstance(samples, Indexed) else Indexed(samples)
         self._size, self._classes, self._epochs = len(indexed), num_classes, epochs
+        if contexts is not None:
+            check_contexts(contexts, self._size)
         self._epoch, self._seen = 0, 0  # the epoch in work, and samples seen in it by all processes
-        self._taps = tuple(taps)
         plan = recommended.recommend(pretrained=pretrained, offset=offset)
         self.whole_set = WholeSet(
             plan,
@@ -124,6 +151,7 @@ class DatasetCriterion(nn.Module):
             place=features,
         )
         model = model.module if isinstance(model, DistributedDataParallel) else model
+        self._taps = choose_places(model, pretrained) if taps is None else list_places(taps)
         refuse_different(model)
         generator = torch.Generator()  # or the loader would draw from the one that everything else draws from
         share = OwnRange(self._size)
@@ -142,7 +170,7 @@ class DatasetCriterion(nn.Module):
             held: DataLoader[Any] = DataLoader(held_out, **options)  # type: ignore[arg-type]
             self.held_out = HeldOut(held, num_classes).to(find_device(model))
             if self.whole_set.act:
-                self.held_out.weigh(model, taps, storage, progress, {"seed": seed, **plan.overrides})
+                self.held_out.weigh(model, self._taps, storage, progress, {"seed": seed, **plan.overrides})
 
     def forward(self, outputs: Tensor, targets: Tensor, index: Tensor | None = None) -> Tensor:
         """outputs: (B, C) logits.   targets: (B,).   index: (B,) as `Indexed` gives it.   Returns a scalar."""

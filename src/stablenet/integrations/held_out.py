@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from stablenet.engine.ranking import PENALTY, WORST, validation_rank
-from stablenet.integrations.reading import find_device, read_taps, show_progress
+from stablenet.errors import UserError
+from stablenet.integrations.passes import find_device, read_taps, show_progress
 from stablenet.metrics import GroupCounts
 from stablenet.weighting import WholeSet, solve_dataset
 
@@ -50,6 +51,8 @@ class HeldOut(nn.Module):
         super().__init__()
         self._loader, self._classes = loader, num_classes
         self._size = len(loader.dataset)  # type: ignore[arg-type]
+        if not self._size:
+            raise UserError("no samples are held out: give held_out some that are not trained on, or leave it out")
         self.register_buffer("weights", torch.ones(self._size))
         self._best = (WORST, WORST)
 
@@ -75,12 +78,11 @@ class HeldOut(nn.Module):
         """The network as it is after an epoch (from 1); where it predicts against the context, offsets are halved."""
         figures = self._validate(model)
         record: dict[str, Any] = {"epoch": epoch, "validation": figures}
-        found: dict[str, float] = {}
         note = ""
         if "weighted_accuracy" in figures:
-            plain, weighted = figures["accuracy"], figures["weighted_accuracy"]
-            found, note = whole_set.answer(plain, weighted, figures["weighted_count"])
-            record[PENALTY] = abs(plain - weighted) if found else 0.0
+            _, record[PENALTY], note = whole_set.answer(
+                figures["accuracy"], figures["weighted_accuracy"], figures["weighted_count"]
+            )
         rank = validation_rank(record)
         best = rank > self._best
         self._best = max(rank, self._best)

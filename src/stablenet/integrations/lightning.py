@@ -13,7 +13,7 @@ from stablenet.errors import UserError
 from stablenet.integrations.criterion import LOSSES, PerSampleLoss, StableCriterion
 from stablenet.integrations.dataset_criterion import DatasetCriterion
 from stablenet.integrations.held_out import EpochResult
-from stablenet.integrations.reading import SizedDataset
+from stablenet.integrations.passes import SizedDataset
 
 
 class DatasetCallback(pl.Callback):
@@ -139,10 +139,10 @@ class StableCallback(pl.Callback):
     ) -> None:
         if trainer.global_step % self._log_every:
             return
-        told = getattr(pl_module, self._attribute).weighting.diagnostics
+        diagnostics = getattr(pl_module, self._attribute).weighting.diagnostics
         for name in ("dependence_before", "dependence_after", "ess_ratio"):
-            if name in told:
-                pl_module.log(f"weights/{name}", told[name])
+            if name in diagnostics:
+                pl_module.log(f"weights/{name}", diagnostics[name])
 
 
 def fitting_loss(criterion: nn.Module) -> PerSampleLoss:

@@ -81,9 +81,10 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling of a wrong file may raise anything
-        told = str(error).partition("\n")[0]
+        # Not torch's own words, which advise to read it all the same.
         raise UserError(
-            f"cannot read the weights {path}: {told}; expected a state dict as torchvision publishes"
+            f"cannot read the weights {path}: it is damaged, or holds more than tensors, and nothing else is read from "
+            "such a file; expected a state dict as torchvision publishes it, or .safetensors"
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(

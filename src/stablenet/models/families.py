@@ -124,9 +124,9 @@ def _fetch_timm(name: str, make: Callable[..., Any], parameters: dict[str, Any])
         return make(pretrained=True, **parameters)
     except Exception as error:  # of any of the libraries that fetch, or of the parameters
         call_with(name, make, parameters)  # names the parameters, if it is they
-        told = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise UserError(
-            f"the weights of timm/{name} could not be fetched ({told}): fetch {place} elsewhere and set "
+            f"the weights of timm/{name} could not be fetched ({reason}): fetch {place} elsewhere and set "
             "model.pretrained to the file, .safetensors or .pth, or start from random weights with model.pretrained=''"
         ) from error
 
@@ -201,8 +201,20 @@ def call_with(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -
     except Exception as error:
         if not parameters:
             raise  # nothing of it was the user's
-        told = str(error).partition("\n")[0]
-        raise UserError(f"the backbone {name} could not be built with model.parameters: {told}") from error
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"the backbone {name} could not be built with model.parameters: {reason}") from error
+
+
+def find_stages(body: nn.Module) -> dict[str, str]:
+    """Stage -> path of its module, for a network that torchvision or timm made; empty for any other.
+
+    Empty also where maps have their channels last, as `FeatureTaps` would have to know.
+    """
+    if type(body).__name__ in _CHANNELS_LAST:
+        return {}
+    if hasattr(body, "feature_info"):
+        return _timm_stages(body)
+    return _torchvision_stages(body) if type(body).__module__.startswith("torchvision.") else {}
 
 
 def _torchvision_stages(body: nn.Module) -> dict[str, str]:

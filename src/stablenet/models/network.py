@@ -186,10 +186,12 @@ class Network(nn.Module):
         return self._cut
 
     def _check_features(self, features: Any, batch: int) -> Tensor:
-        if not isinstance(features, Tensor) or not features.is_floating_point() or features.dtype == torch.float64:
-            found = features.dtype if isinstance(features, Tensor) else f"a {type(features).__name__}"
+        if not isinstance(features, Tensor) or not self._takes(features):
+            is_tensor = isinstance(features, Tensor)
+            found = f"{features.dtype} on {features.device}" if is_tensor else f"a {type(features).__name__}"
             raise UserError(
-                f"the backbone gave {found}, expected features of torch.float32: let its forward return one such tensor"
+                f"the backbone gave {found}, expected features of torch.float32 on "
+                f"{next(self.head.parameters()).device}: let its forward return one such tensor"
             )
         if features.ndim != 2 or features.shape[1] != self.width:
             raise UserError(
@@ -199,6 +201,14 @@ class Network(nn.Module):
         if features.shape[0] != batch:  # not len(): an exported network takes batches of any size
             raise UserError(f"the backbone gave {len(features)} features for {batch} images: give one for each image")
         return features
+
+    def _takes(self, features: Tensor) -> bool:
+        """Whether the head can work with features of this type, which is its own, or less precise in autocast."""
+        if features.dtype == torch.float64 or not features.is_floating_point():
+            return False
+        own = next(self.head.parameters())
+        fits = features.dtype == own.dtype or torch.is_autocast_enabled(features.device.type)
+        return fits and features.device == own.device
 
     def forward_head(self, features: Tensor) -> Tensor:
         """(B, width) -> logits (B, classes)."""

@@ -82,6 +82,14 @@ def lay_out(features: Tensor) -> Tensor:
     return maps
 
 
+def list_places(places: Sequence[str]) -> tuple[str, ...]:
+    """The places that were named, each once."""
+    if not places or isinstance(places, str):
+        found = f"got the text {places!r}" if places else "none was named"
+        raise UserError(f"taps must be a list of modules' paths, such as ['layer1'], {found}")
+    return tuple(dict.fromkeys(places))
+
+
 class FeatureTaps:
     """Forward hooks on modules of a model, which keep their features of the latest forward pass.
 
@@ -110,9 +118,7 @@ class FeatureTaps:
         channels_last: bool = False,
         pool: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        if not places:
-            raise UserError("no taps were named: give at least one module's path, for example 'layer1'")
-        self.places = tuple(dict.fromkeys(places))
+        self.places = list_places(places)
         self.training = True  # whether the latest pass was one of training
         self._detach, self._stop = detach, False
         self._caught: dict[str, Tensor] = {}

@@ -51,8 +51,8 @@ class Drawing:
         self.elements.append(f'<rect {box} class="{style}"/>')
 
     def dot(self, x: float, y: float, radius: float, style: str, hint: str = "") -> None:
-        told = f"<title>{escape(hint)}</title>" if hint else ""
-        self.elements.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" class="{style}">{told}</circle>')
+        title = f"<title>{escape(hint)}</title>" if hint else ""
+        self.elements.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" class="{style}">{title}</circle>')
 
     def text(self, x: float, y: float, text: str, style: str = "", anchor: str = "start") -> None:
         self.elements.append(

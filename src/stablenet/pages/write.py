@@ -6,6 +6,7 @@ pictures that are embedded; a script or a style injected by a name in the data i
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from torch import Tensor
 
 
@@ -83,7 +85,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(filters or {})
+    environment.filters.update({"code": mark_code, "breakable": mark_breaks, **(filters or {})})
     texts = [read_text(name) for name in (SCRIPT, *scripts)]
     environment.globals |= {
         "policy": write_policy(texts),
@@ -91,6 +93,24 @@ def render(
         "scripts": [Markup(text) for text in texts],
     }
     return environment.get_template(template).render(**values).encode(errors="backslashreplace").decode()
+
+
+def mark_code(text: str) -> Markup:
+    """A sentence with its `quoted` commands as code."""
+    from markupsafe import Markup, escape
+
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # a backtick of a name
+        return escape(text)
+    marked = (Markup("<code>{}</code>").format(part) if k % 2 else escape(part) for k, part in enumerate(parts))
+    return Markup("").join(marked)
+
+
+def mark_breaks(name: str) -> Markup:
+    """A name that a narrow column breaks after its underscores and the like, rather than within a word."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([_./])(?=\w)", r"\1<wbr>", str(escape(name))))
 
 
 def write_policy(scripts: Sequence[str], connect: str = "'none'") -> str:

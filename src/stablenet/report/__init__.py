@@ -7,6 +7,6 @@ some runs), `charts`, `report_page` (all of it, as a page), `serve` (the page on
 """
 
 from stablenet.report.gather import ReportSettings
-from stablenet.report.report_page import Report, build_report
+from stablenet.report.report_page import Closing, Report, build_report
 
-__all__ = ["Report", "ReportSettings", "build_report"]
+__all__ = ["Closing", "Report", "ReportSettings", "build_report"]

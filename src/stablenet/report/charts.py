@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from stablenet.bench import BenchResult, ResultCell, Row, TableColumn
-from stablenet.engine.run import RunFolder
+from stablenet.engine.run_folder import RunFolder
 from stablenet.files import read_lines
 from stablenet.pages import (
     WIDTH,
@@ -28,6 +28,7 @@ from stablenet.pages import (
     write_points,
 )
 from stablenet.pages.plots import LEFT, RIGHT
+from stablenet.pages.write import MINUS
 from stablenet.report.gather import shown_rows, write_share
 
 PALETTE = 8  # styles k0 … k7 of the page, for rows that have none of their own
@@ -72,13 +73,13 @@ def draw_paired(result: BenchResult, column: TableColumn, styles: Mapping[str, s
 
 
 def _find_range(cells: Sequence[ResultCell]) -> tuple[float, float]:
-    """Zero, every difference and, where they are not far out, the intervals' ends."""
+    """Zero, every difference and, where they are not far out, the intervals' ends; half a point each way at least."""
     seen = [value for cell in cells if cell.versus for value in cell.versus.differences] + [0.0]
     reach = max(max(seen) - min(seen), 1.0)
     for cell in cells:
         if cell.versus and cell.versus.low is not None and cell.versus.high is not None:
             seen += [max(cell.versus.low, min(seen) - reach), min(cell.versus.high, max(seen) + reach)]
-    return min(seen) - 0.05 * reach, max(seen) + 0.05 * reach
+    return min(min(seen) - 0.05 * reach, -0.5), max(max(seen) + 0.05 * reach, 0.5)
 
 
 def _draw_difference(drawing: Drawing, scale: Scale, cell: ResultCell, style: str, y: float) -> None:
@@ -99,8 +100,8 @@ def _draw_difference(drawing: Drawing, scale: Scale, cell: ResultCell, style: st
 
 
 def _write_tick(value: float) -> str:
-    """Whole points without a decimal, zero without a sign."""
-    return "0" if abs(value) < 1e-9 else write_points(value).removesuffix(".0")
+    """Points with as many decimals as they need, zero without a sign."""
+    return "0" if abs(value) < 1e-9 else f"{value:+.3g}".replace("-", MINUS)
 
 
 def draw_along(result: BenchResult, styles: Mapping[str, str]) -> str | None:

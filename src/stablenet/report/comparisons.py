@@ -11,6 +11,7 @@ from typing import Any
 from stablenet.bench import BenchResult, Row, TableColumn
 from stablenet.bench.results import RunRef, Standing, Versus, compare_seeds
 from stablenet.bench.results import tally as count_verdicts
+from stablenet.errors import write_count
 from stablenet.pages import write_points
 from stablenet.report.gather import Gathered, name_column
 
@@ -150,11 +151,6 @@ def write_gain(gain: Gain, images: int | None = None) -> str:
     if versus.verdict == "loss":
         return f"StableNet loses {amount} against {other} {rest}"
     return f"No clear difference: StableNet is {write_points(versus.mean)} points from {other} {rest}"
-
-
-def write_count(number: int, what: str) -> str:
-    """ "1 seed", "3 seeds"."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def write_counts(gains: Sequence[Gain]) -> str:

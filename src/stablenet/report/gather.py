@@ -69,14 +69,14 @@ class Gathered:
     @property
     def notes(self) -> list[str]:
         """Remarks about the runs as a whole, a sentence each."""
-        told = [f"left out {problem.path.name}: {problem.reason}" for problem in self.problems]
+        remarks = [f"left out {problem.path.name}: {problem.reason}" for problem in self.problems]
         versions = sorted({run.version or "unknown" for run in self.runs})
         if len(versions) > 1:
-            told.append(f"the runs come from several versions of stablenet: {', '.join(versions)}")
+            remarks.append(f"the runs come from several versions of stablenet: {', '.join(versions)}")
         for result in (result for result in self.results if not has_runs(result)):
             why = next((cell.reason for cell in result.cells.values() if cell.state == "missing"), "it has no cells")
-            told.append(f"no run belongs to the table {result.table.name}: {why}")
-        return [*told, *tell_failures(self.runs)]
+            remarks.append(f"no run belongs to the table {result.table.name}: {why}")
+        return [*remarks, *tell_failures(self.runs)]
 
 
 def tell_failures(runs: Sequence[FoundRun]) -> list[str]:
@@ -311,12 +311,12 @@ def _paper(number: PaperNumber, best: str = "{}", second: str = "{}") -> str:
 
 def _explain(result: BenchResult) -> str:
     cells = list(result.cells.values())
-    told = f"Accuracy in %, mean ± sample standard deviation over {write_seeds(cells)}"
-    told += " (how many in brackets)" if differ_in_seeds(cells) else ""
-    told += f"; epoch chosen by {result.rule}"
-    told += " (needs group labels)" if RULES[result.rule].needs_groups else ""
-    told += "".join(f"; {row.title}: by {row.rule}" for row in shown_rows(result) if row.rule)
+    caption = f"Accuracy in %, mean ± sample standard deviation over {write_seeds(cells)}"
+    caption += " (how many in brackets)" if differ_in_seeds(cells) else ""
+    caption += f"; epoch chosen by {result.rule}"
+    caption += " (needs group labels)" if RULES[result.rule].needs_groups else ""
+    caption += "".join(f"; {row.title}: by {row.rule}" for row in shown_rows(result) if row.rule)
     marks = explain_marks("".join(row.marks for row in shown_rows(result)))
-    told += f"; {marks}" if marks else ""
+    caption += f"; {marks}" if marks else ""
     quoted = any(cell.paper.status == "quoted" for cell in cells)
-    return told + (f"; {QUOTED} the paper quotes this number from elsewhere" if quoted else "")
+    return caption + (f"; {QUOTED} the paper quotes this number from elsewhere" if quoted else "")

@@ -21,7 +21,8 @@ from stablenet.algorithms.stablenet import read_dependence
 from stablenet.bench import BenchResult, RunRef, TableColumn
 from stablenet.data.contact import INK, SOURCE_COLOUR, TARGET_COLOUR, SheetCell, draw_grid, save_sheet
 from stablenet.data.loader import PartSamples
-from stablenet.engine.run import FINISHED, Run, load_run
+from stablenet.engine.run import Run, load_run
+from stablenet.engine.run_folder import FINISHED
 from stablenet.errors import UserError
 from stablenet.evaluation.predict import save_table
 from stablenet.metrics import effective_share

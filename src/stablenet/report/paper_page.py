@@ -181,15 +181,15 @@ def _write_gain(result: BenchResult, row: Row, column: TableColumn) -> str:
     if result.reference is None or row.id == result.reference:
         return ""
     cell, plain = result.cell(row.id, column.id), result.cell(result.reference, column.id)
-    told = []
+    parts = []
     if cell.paper.value is not None and plain.paper.value is not None:
-        told.append(f"paper {write_points(cell.paper.value - plain.paper.value)}")
+        parts.append(f"paper {write_points(cell.paper.value - plain.paper.value)}")
     if cell.versus is not None:
         interval = ""
         if cell.versus.low is not None and cell.versus.high is not None:
             interval = f" [{write_points(cell.versus.low)}, {write_points(cell.versus.high)}]"
-        told.append(f"ours {write_points(cell.versus.mean)}{interval}")
-    return f"{name_row(row)}: {', '.join(told)}" if cell.versus is not None else ""
+        parts.append(f"ours {write_points(cell.versus.mean)}{interval}")
+    return f"{name_row(row)}: {', '.join(parts)}" if cell.versus is not None else ""
 
 
 def _name_missing(results: Sequence[BenchResult]) -> Iterator[str]:

@@ -181,7 +181,21 @@ class ShownTable:
     reference: str
 
 
-def render_page(gathered: Gathered, inside: Sequence[Inside], settings: ReportSettings) -> str:
+@dataclass(frozen=True)
+class Closing:
+    """What stands around a report that another command made.   advice: what to do next.   done: what was done.
+    pages: other pages in the same folder, by their titles.   commands: that do the same.
+    """
+
+    advice: str
+    done: str
+    pages: Mapping[str, str]
+    commands: Sequence[str]
+
+
+def render_page(
+    gathered: Gathered, inside: Sequence[Inside], settings: ReportSettings, closing: Closing | None = None
+) -> str:
     reader = CurveReader()
     tables = [_show_table(number, result, reader) for number, result in enumerate(gathered.results)]
     gains = find_gains(gathered.results)
@@ -193,6 +207,7 @@ def render_page(gathered: Gathered, inside: Sequence[Inside], settings: ReportSe
         "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "headline": headline,
         "worth": worth,
+        "closing": closing,
         "gains": gains,
         "images": images,
         "details_of": [look_closer(gain, figures, settings.rule) for gain in gains],
@@ -335,11 +350,11 @@ class Report:
         return [*self.gathered.notes, *(note for note, found in zip(blind, self.inside, strict=True) if found.failure)]
 
 
-def build_report(settings: ReportSettings) -> Report:
+def build_report(settings: ReportSettings, closing: Closing | None = None) -> Report:
     """Read the runs, examine some, and write the page and the tables next to it."""
     gathered = gather(settings)
     inside = look_inside(gathered.results, settings) if settings.panels else []
-    text = render_page(gathered, inside, settings)
+    text = render_page(gathered, inside, settings, closing)
     try:
         settings.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -27,7 +27,7 @@ from stablenet.tabular.solve import (
     prepare_statistic,
     small_network,
 )
-from stablenet.values import Seed, Share, Whole, check_parameters, require
+from stablenet.values import Seed, Share, Whole, check_arguments, require
 from stablenet.weighting import effective_sample_size
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class WeightedEstimator(BaseEstimator):  # type: ignore[misc]
         Gaps in X are handled: a missing number lies at its column's mean and is marked by a column of its own, a
         missing category is a category.
         """
-        check_parameters(self)
+        check_arguments(type(self).__init__, vars(self))
         table = read_table(self, X, self.categorical)
         target = self._read_target(y)
         if len(target) != len(table):
@@ -212,7 +212,7 @@ class WeightedRegressor(RegressorMixin, WeightedEstimator):  # type: ignore[misc
     """A regression with learned row weights; ridge by default."""
 
     def _default_estimator(self) -> Any:
-        return Ridge(alpha=1.0)
+        return Ridge(alpha=1.0, copy_X=False)  # the design is not used again, and may be large
 
     def _read_target(self, y: Any) -> Array:
         return np.asarray(_check_y(y, y_numeric=True, estimator=self), dtype=np.float64)

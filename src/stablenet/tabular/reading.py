@@ -110,7 +110,25 @@ def check_numbers(owner: Any, frame: pd.DataFrame) -> Array:
 
 def _check_numbers(owner: Any, table: Any, *, reset: bool, least: int) -> Array:
     checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": "allow-nan"}
-    return np.asarray(validate_data(owner, table, reset=reset, **checks))
+    try:
+        return np.asarray(validate_data(owner, table, reset=reset, **checks))
+    except ValueError as error:
+        text = _find_text(table)
+        if text is None:
+            raise
+        raise UserError(
+            f"the array holds text, such as {text!r}: pass a data frame, whose columns are numbers or categories each; "
+            "a step before gives one with set_output(transform='pandas')"
+        ) from error
+
+
+def _find_text(table: Any) -> str | None:
+    """A cell of an array that is text and no number, such as those an imputer makes of a frame with categories."""
+    if not isinstance(table, np.ndarray | list):
+        return None
+    cells = pd.Series(np.asarray(table, object).ravel())
+    odd = cells[pd.to_numeric(cells, errors="coerce").isna()]
+    return next((cell for cell in odd if isinstance(cell, str)), None)
 
 
 def _as_frame(table: Any) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from io import BytesIO
@@ -16,16 +15,15 @@ from urllib.request import urlopen
 
 import torch
 from PIL import Image
-from torch.nn import functional
 
 from stablenet.bench.cells import flatten
 from stablenet.data.columns import Columns
 from stablenet.data.image_list import ImageList
 from stablenet.data.sources.own import open_own, settle
+from stablenet.engine.trial import time_image
 from stablenet.errors import UserError
 from stablenet.files import read_json, write_json
 from stablenet.long_work import format_time
-from stablenet.models import build_network
 from stablenet.pages import write_text
 from stablenet.values import Positive, check_fields, require
 
@@ -139,7 +137,6 @@ def _take_small(side: int, reason: str) -> NetworkChoice:
     return NetworkChoice(values, f"a small network from random weights, images of {size} pixels: {reason}", 15, 40)
 
 
-TIMED_STEPS = 3
 OVERHEAD = 1.4  # of an epoch over its bare steps: reading, validation, records
 FOR_TRAINING = 0.8  # of the minutes; the rest is for the diagnosis and the pages
 
@@ -242,24 +239,17 @@ def fit_epochs(request: Request, network: NetworkChoice, seconds: float, at_once
 
 
 def time_epoch(network: NetworkChoice, samples: int, classes: int, device: str) -> float:
-    """Seconds of an epoch, from a few steps with random images; on a processor with one thread, as runs have."""
+    """Seconds of an epoch; on a processor with one thread, as runs have."""
     model, train = network.values["model"], network.values["train"]
-    built = build_network(model["name"], classes, parameters=model.get("parameters", {})).to(device)
-    batch = min(int(train["batch_size"]), samples)
-    images = torch.rand(batch, 3, network.image_size, network.image_size, device=device)
-    labels = torch.arange(batch, device=device) % classes
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for step in range(TIMED_STEPS + 1):  # the first one is slow
-            if step == 1:
-                start = time.perf_counter()
-            functional.cross_entropy(built(images), labels).backward()
-            float(images[0, 0, 0, 0])  # waits for the device
-        taken = (time.perf_counter() - start) / TIMED_STEPS
+        seconds = time_image(
+            model["name"], model.get("parameters", {}), network.image_size, classes, int(train["batch_size"]), device
+        )
     finally:
         torch.set_num_threads(threads)
-    return OVERHEAD * taken * max(1, samples / batch)
+    return OVERHEAD * seconds * samples
 
 
 def _count_training(images: ImageList) -> int:

@@ -12,19 +12,22 @@ from stablenet.bench.collect import find_evaluation
 from stablenet.bench.executors import Event, LocalExecutor, Place, find_places
 from stablenet.bench.plan import TablePart, make_orders, make_plan
 from stablenet.bench.results import ENOUGH_IMAGES, ENOUGH_SEEDS, ResultCell
+from stablenet.data.prepare import check_headers
 from stablenet.diagnose.diagnoses import ImageChoices, diagnose_images
 from stablenet.diagnose.diagnosis_page import Asked, write_page
 from stablenet.diagnose.subject import open_place
+from stablenet.engine.config import RunConfig
 from stablenet.engine.ranking import find_best
 from stablenet.engine.run import load_run
+from stablenet.engine.run_data import open_data
 from stablenet.engine.session import choose_device
-from stablenet.errors import UserError
+from stablenet.errors import UserError, write_count
 from stablenet.evaluation.evaluate import DEFAULT_RULE, find_failures
 from stablenet.long_work import format_time
 from stablenet.metrics import SMALLEST_GROUP
 from stablenet.pages import write_points
-from stablenet.report import ReportSettings, build_report
-from stablenet.report.comparisons import write_count, write_interval
+from stablenet.report import Closing, ReportSettings, build_report
+from stablenet.report.comparisons import write_interval
 from stablenet.tryout.plan_tryout import Request, plan_tryout
 
 Report = Callable[[str, int, int], None]  # what is done, how many, of how many
@@ -62,11 +65,15 @@ def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
     images = request.open()
     say(f"{images.known_as}: {images.describe()}")
     _refuse_place(request, images.contains(request.output.resolve()))
+    check_headers(images, "or take them out")
     diagnosis = _diagnose(request, say, report)
     kind, _ = choose_device(request.device)
     places = find_places(request.device)
-    say(plan_tryout(request, images, kind, sum(place.most for place in places)))
+    plan = plan_tryout(request, images, kind, sum(place.most for place in places))
+    say(plan)
     result = _train(request, places, report)
+    basis = count_basis(result)
+    sentence, advice = write_verdict(result, basis, declined=all_declined(result), failed=count_failed(result))
     settings = ReportSettings(
         runs=request.runs,
         output=request.output,
@@ -75,9 +82,8 @@ def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
         device=request.device,
         panels=0,
     )
-    page = build_report(settings).page
-    basis = count_basis(result)
-    sentence, advice = write_verdict(result, basis, declined=all_declined(result), failed=count_failed(result))
+    closing = Closing(advice, f"{images.describe()}; {plan}", {"the diagnosis": diagnosis.name}, request.commands())
+    page = build_report(settings, closing).page
     overrun = tell_overrun(time.monotonic() - start, request.minutes)
     return Tryout(sentence, advice, page, diagnosis, result, tuple(request.commands()), overrun)
 
@@ -122,9 +128,16 @@ def _train(request: Request, places: list[Place], report: Report) -> BenchResult
             done[event.order.name] = int(event.order.config["train"]["epochs"])
         report("training", before + sum(done.values()), total)
 
+    if plan.left:
+        _prepare_images(plan.left[0].run.config, request, report)
     report("training", before, total)
     LocalExecutor(places, request.runs / ".bench" / "logs").run(orders, tell)
     return collect(table, request.runs, seeds=part.seeds, root=request.data_root)
+
+
+def _prepare_images(config: RunConfig, request: Request, report: Report) -> None:
+    """Decode all images once, before the runs share them: with a bar, and with an error that lists damaged ones."""
+    open_data(config, request.data_root, lambda done, total: report("preparing images", done, total)).open_part("train")
 
 
 def all_declined(result: BenchResult) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stablenet.errors import UserError
+from stablenet.values import Share, convert
 from stablenet.weighting import distributed, recommended
 from stablenet.weighting.chunks import CHUNK_ROWS, Rows, choose_budget, require_budget
 from stablenet.weighting.inputs import Features, check_finite, join_layers, read_labels
@@ -158,9 +158,7 @@ class DatasetWeighting(SampleStore):
 
     def set_strength(self, strength: float) -> None:
         """strength: from 0 (ones) to 1 (the weights as they were solved)."""
-        if not 0 <= strength <= 1:
-            raise UserError(f"the strength of weights must be between 0 and 1, got {strength}")
-        self.strength.fill_(strength)
+        self.strength.fill_(convert(strength, Share, "the strength of weights"))
         self._hand_out()
 
     @torch.no_grad()
@@ -362,21 +360,21 @@ class WholeSet(nn.Module):
         weights = None if self.weighting is None else self.weighting(index)
         return weights, None if self.offsets is None else self.offsets(index)
 
-    def answer(self, plain: float, weighted: float, effective: float) -> tuple[dict[str, float], str]:
+    def answer(self, plain: float, weighted: float, effective: float) -> tuple[dict[str, float], float, str]:
         """After an epoch: whether the network uses the context, by its accuracies on held-out samples, see
         `context_use`. Where it clearly predicts against it, the offsets are halved.
 
-        Returns context_use and, where they were halved, offsets_left, 0 to 1, with a note; nothing where it is not
-        clear.
+        Returns context_use and, where they were halved, offsets_left, 0 to 1; the penalty of the epoch, see `penalize`;
+        and a note. All are empty where it is not clear.
         """
         use = recommended.context_use(plain, weighted, effective)
         if not recommended.is_clear(use):
-            return {}, ""
+            return {}, 0.0, ""
         found, note = {"context_use": use}, f"the network predicts {'with' if use > 0 else 'against'} the context"
         if use < 0 and self.offsets is not None and self.offsets.act:
             found["offsets_left"] = left = self.offsets.weaken(recommended.WEAKEN)
             note += f", {left:.3g} of the offsets left"
-        return found, note
+        return found, recommended.penalize(plain, weighted, use), note
 
     def diagnose_step(self, device: torch.device) -> dict[str, Tensor]:
         """Scalars on the device that describe the weights of this epoch."""

@@ -308,17 +308,17 @@ def compare_shares(border: Tensor, middle: Tensor, distinct: float = 1.0) -> tup
     return math.exp(whole), math.exp(whole - ERRORS * error)
 
 
-class Explained(NamedTuple):
+class ExplainedShare(NamedTuple):
     """share: of the labels' variance, less chance.   deviation: its standard deviation where labels are random."""
 
     share: float
     deviation: float
 
 
-NOTHING = Explained(0.0, 0.0)
+NOTHING = ExplainedShare(0.0, 0.0)
 
 
-def explain(moments: Tensor, distinct: float = 1.0) -> Explained:
+def explain(moments: Tensor, distinct: float = 1.0) -> ExplainedShare:
     """Share of the variance of one-hot labels that a linear function of features explains, less chance.
 
     moments: (1 + m, 1 + m + C), the sum over samples of the product of (1, features) and (1, features, one-hot label).
@@ -350,7 +350,7 @@ def explain(moments: Tensor, distinct: float = 1.0) -> Explained:
         return NOTHING
     spread = float((share.square() - 2 * share**3).sum() + share.square().sum().square()) / total**2
     random = math.sqrt(2 * count * spread) / (samples - 1) / (1 - chance)
-    return Explained(max(0.0, (raw - chance) / (1 - chance)), random)
+    return ExplainedShare(max(0.0, (raw - chance) / (1 - chance)), random)
 
 
 def explained_by_table(table: Tensor) -> float:

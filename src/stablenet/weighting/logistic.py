@@ -172,8 +172,8 @@ def held_out_loss(regressors: Regressors, y: Tensor, regression: Regression) -> 
     for chunk, blocks in regressors.chunks():
         losses = []
         for places, z in blocks:
-            told = regression.predict(z, regression.fold[places])
-            losses.append(functional.nll_loss(told, y[places]) * (len(z) / len(chunk)))
+            predicted = regression.predict(z, regression.fold[places])
+            losses.append(functional.nll_loss(predicted, y[places]) * (len(z) / len(chunk)))
         total.add(torch.stack(losses).sum() * (len(chunk) / rows.total))
     return float(total.result())
 
@@ -209,11 +209,11 @@ def add_up(
     for _, blocks in regressors.chunks():
         sums: list[Tensor] = []
         for places, z in blocks:
-            told = functional.log_softmax(z @ slopes + levels, 2)
+            predicted = functional.log_softmax(z @ slopes + levels, 2)
             truth = functional.one_hot(y[places], slopes.shape[2]).to(z)
             own = shares[:, places, None]
-            misses = told.exp().sub_(truth).mul_(own)  # the slope of the loss in the logits
-            found = [z.T @ misses, misses.sum(1, keepdim=True), (own * truth).mul_(told).sum()]
+            misses = predicted.exp().sub_(truth).mul_(own)  # the slope of the loss in the logits
+            found = [z.T @ misses, misses.sum(1, keepdim=True), (own * truth).mul_(predicted).sum()]
             sums = found if not sums else [before.add_(new) for before, new in zip(sums, found, strict=True)]
         for total, part in zip(totals, sums, strict=True):
             total.add(part)

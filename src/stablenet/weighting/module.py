@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -153,6 +153,7 @@ class StableWeighting(nn.Module, HostSide):
 
     def __init__(self, preset: str = "recommended", **overrides: Any) -> None:
         super().__init__()
+        _keep_out_of_graphs()
         self.preset = preset
         self.settings: WeightingSettings = settings_of(preset, overrides)
         self.memory = make_memory(self.settings)
@@ -166,7 +167,6 @@ class StableWeighting(nn.Module, HostSide):
         """The presets side by side, one setting a line."""
         return preset_table()
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def forward(self, features: Features, labels: Tensor | None = None) -> Tensor:
         """Weights of the batch, (B,) float32, detached, non-negative, summing to B.
@@ -315,3 +315,13 @@ class StableWeighting(nn.Module, HostSide):
     def set_extra_state(self, state: Tensor) -> None:
         self._calls = int(state[0])
         self._graphs = GraphCache()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        _keep_out_of_graphs()
+
+
+@cache
+def _keep_out_of_graphs() -> None:
+    """Let `torch.compile` leave the forward pass alone; not at import, as this loads the compiler: 150 MB, a second."""
+    StableWeighting.forward = torch.compiler.disable(StableWeighting.forward)  # type: ignore[method-assign]

@@ -38,10 +38,12 @@ import torch
 from torch import Tensor, nn
 
 from stablenet.errors import UserError
+from stablenet.values import Count, NonNegative, Whole, check_arguments
 from stablenet.weighting import distributed
 from stablenet.weighting.chunks import (
     CHUNK_ROWS,
     LARGEST_DEFAULT,
+    MemorySize,
     Rows,
     by_device,
     choose_budget,
@@ -126,11 +128,11 @@ def weigh_odds(predicted: Tensor, log_prior: Tensor, trust: float | Tensor) -> T
 def solve_offsets(
     features: Features,
     labels: Tensor,
-    num_classes: int | None = None,
+    num_classes: Count | None = None,
     *,
-    components: int = 0,
+    components: Whole = 0,
     seed: int = 0,
-    memory: str | None = None,
+    memory: MemorySize | None = None,
 ) -> Offsets:
     """Offsets of all N samples.
 
@@ -145,7 +147,7 @@ def solve_offsets(
     >>> offsets.values.shape, offsets.explained > 0.8
     (torch.Size([200, 2]), True)
     """
-    check_components(components)
+    check_arguments(solve_offsets, locals())
     z, layers = join_layers(features)
     _check_classes(labels, len(z), num_classes)
     check_finite(z, layers)
@@ -201,12 +203,6 @@ def read_context(rows: Rows, classes: int, components: int, budget: int) -> Regr
 
 def _standardize(z: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
     return (z - mean).mul_(slope)
-
-
-def check_components(components: int) -> None:
-    """A whole number, 0 or more."""
-    if components != int(components) or components < 0:
-        raise UserError(f"components must be a whole number, 0 (all features) or more, got {components}")
 
 
 class PredictedOffsets(nn.Module):
@@ -274,20 +270,18 @@ class DatasetOffsets(SampleStore):
 
     def __init__(
         self,
-        num_samples: int,
-        num_classes: int,
+        num_samples: Count,
+        num_classes: Count,
         *,
-        strength: float = 1.0,
-        components: int = 0,
+        strength: NonNegative = 1.0,
+        components: Whole = 0,
         seed: int = 0,
         storage: torch.dtype = torch.float16,
-        memory: str | None = None,
+        memory: MemorySize | None = None,
         place: str | Path = "device",
     ) -> None:
+        check_arguments(DatasetOffsets.__init__, locals())
         super().__init__(num_samples, storage, memory, place, with_labels=True)
-        if strength < 0:
-            raise UserError(f"the strength of offsets must be 0 or more, got {strength}")
-        check_components(components)
         self.strength, self.components, self.seed = strength, components, seed
         self.num_classes = num_classes
         self._lender: list[SampleStore] = []  # in a list: its state is its own, not a part of this one's

@@ -27,10 +27,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from stablenet.errors import UserError
+from stablenet.values import NonNegative, Share, Whole, check_fields
 from stablenet.weighting.evidence import Evidence
 from stablenet.weighting.settings import PRESETS, WeightingSettings
 
 NAME = "recommended"
+# What `stablenet train` does unless a config says otherwise; other presets solve batch by batch and always act.
+SOLVE = "dataset"  # for the whole training set: a batch and its memory are too few samples to show what is chance
+ACT = "auto"  # `decide` comes first
 
 # --- Whether to act -----------------------------------------------------------------------------------------------
 # From the pixels and labels of the training part alone, on the sets to develop on (results/natural/context.md, from
@@ -195,11 +199,14 @@ class WholeSetPlan:
     penalty: of the weights; None keeps that of the preset.
     """
 
-    strength: float = 1.0
-    ramp: float = RAMP
-    offset: float = 0.0
-    components: int = 0
-    penalty: float | None = None
+    strength: Share = 1.0
+    ramp: Share = RAMP
+    offset: NonNegative = 0.0
+    components: Whole = 0
+    penalty: NonNegative | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def strength_in(self, epoch: int, epochs: int) -> float:
         """How far the weights go in epoch `epoch` (from 0) of `epochs`."""
@@ -271,6 +278,14 @@ def context_use(plain: float, weighted: float, effective: float) -> float:
 def is_clear(use: float) -> bool:
     """Whether `context_use` is beyond chance."""
     return abs(use) > CLEAR
+
+
+def penalize(plain: float, weighted: float, use: float) -> float:
+    """What is subtracted from the accuracy by which an epoch is ranked: how far the two differ, where that is clear.
+
+    So an epoch that does without the context comes first, unless it is far worse.   use: see `context_use`.
+    """
+    return abs(plain - weighted) if is_clear(use) else 0.0
 
 
 # --- Versions -----------------------------------------------------------------------------------------------------

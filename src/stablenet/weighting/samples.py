@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from stablenet.errors import UserError
 from stablenet.files import name_full_disk
+from stablenet.values import Count, check_arguments
 from stablenet.weighting import distributed
-from stablenet.weighting.chunks import CHUNK_ROWS, Rows, choose_budget, cut_places, read_size
+from stablenet.weighting.chunks import CHUNK_ROWS, MemorySize, Rows, choose_budget, cut_places
 from stablenet.weighting.inputs import Features, join_layers, read_labels
 from stablenet.weighting.memory import adopt_saved_shapes
 
@@ -173,13 +174,17 @@ class SampleStore(nn.Module):
     seen: Tensor
 
     def __init__(
-        self, num_samples: int, storage: torch.dtype, memory: str | None, place: str | Path, with_labels: bool
+        self,
+        num_samples: Count,
+        storage: torch.dtype,
+        memory: MemorySize | None,
+        place: str | Path,
+        with_labels: bool,
     ) -> None:
+        check_arguments(SampleStore.__init__, locals())  # a mistake is reported before anything is collected
         super().__init__()
-        if num_samples < 1:
-            raise UserError(f"num_samples must be at least 1, got {num_samples}")
-        if memory is not None:
-            read_size(memory)  # a mistake is reported before anything is collected
+        if not isinstance(storage, torch.dtype) or not storage.is_floating_point:
+            raise UserError(f"storage must be a floating-point type such as torch.float16, got {storage!r}")
         if not names_place(place):
             raise UserError(f"features are kept in a place named {PLACES}, got {place!r}")
         self.num_samples = num_samples

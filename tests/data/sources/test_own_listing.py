@@ -40,9 +40,9 @@ def test_listing(suffix: str, write_files: Callable[..., Path]) -> None:
         ("path,species\nx.png,1\n", "no column label or class or y: it has path, species; name the one with the label"),
         ("path,label,domain\n", "has no rows: expected one per image"),
         ("path,label,domain\nx.png,,a\n", "1 of 1 rows lack a path, label or context, first in row 1"),
-        ("path,label\n../x.png,1\n", r"1 files listed in .* do not exist: x\.png; sought in "),
-        ("path,label\nempty.png,1\n", r"1 files listed in .* are empty: empty\.png"),
-        ("path,label,domain\nx.png,1,a\ny.png,1,a\nz.png,1,a\n", r"2 files listed in .* do not exist: y\.png, z\.png"),
+        ("path,label\n../x.png,1\n", r"1 file listed in .* not found: x\.png; sought in "),
+        ("path,label\nempty.png,1\n", r"empty files listed in .*: empty\.png"),
+        ("path,label,domain\nx.png,1,a\ny.png,1,a\nz.png,1,a\n", r"2 files listed in .* not found: y\.png, z\.png"),
         ("path,label,domain\nx.png,1,a\nx.png,1,b\n", "occur more than once"),
     ],
 )
@@ -110,7 +110,7 @@ def test_paths_begin_at_root_or_beside_the_list(write_files: Callable[..., Path]
     assert read_source("image-list", root, listing=apart).root == root
     beside = write_list(root / "l.csv", "path,label", "x/a.png,1", "x/b.png,2")
     assert open_own(beside, root=tmp_path).root == root, "the folder of other data, as STABLENET_DATA may be"
-    with pytest.raises(UserError, match=r"2 files listed in .* do not exist: x/a\.png, x/b\.png; sought in"):
+    with pytest.raises(UserError, match=r"2 files listed in .* not found: x/a\.png, x/b\.png; sought in"):
         open_own(apart)
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from stablenet.data.image_list import check_member_name
 from stablenet.errors import UserError
-from stablenet.files import check_names, read_text
+from stablenet.files import check_names, name_refusals, read_text, refuse_folder
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _DEPTH = 5  # levels below the given path at which a data set may begin
@@ -110,7 +110,7 @@ def _find_folder(root: Path, begins: Begins) -> Path | None:
     for _ in range(_DEPTH + 1):
         below: list[Path] = []
         for folder in level:
-            with os.scandir(folder) as found:
+            with name_refusals(folder), os.scandir(folder) as found:
                 entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
             if begins(fold(folder.name), {fold(entry.name) for entry in entries}):
                 return folder
@@ -123,7 +123,7 @@ def _list_folder(base: Path) -> Tree:
     files: list[str] = []
     folders: list[str] = []
     seen: set[str] = set()
-    for current, names, leaves in os.walk(base, followlinks=True):
+    for current, names, leaves in os.walk(base, onerror=refuse_folder, followlinks=True):
         real = os.path.realpath(current)
         if real in seen:  # a link back up the tree
             names.clear()
@@ -214,15 +214,15 @@ def find_differences(name: str, root: Path, top: Level, expected: str, least: in
     """
     packed = [path.name for path in sorted(root.iterdir())] if root.is_dir() else [root.name]
     packed = [file for file in packed if file.lower().endswith(PACKED)]
-    told = [f"{file} is not read: unpack it, or pack its folders as .zip" for file in packed]
+    differences = [f"{file} is not read: unpack it, or pack its folders as .zip" for file in packed]
     try:
         tree = find_tree(root, name, lambda _, names: len(top.names.keys() & names) >= least, expected)
     except UserError as error:
         resembling = _find_resembling(name, root, top, expected)
         if resembling is None:
-            return (*told, str(error))
+            return (*differences, str(error))
         tree = resembling
-    return (*told, *_compare(tree, "", top))
+    return (*differences, *_compare(tree, "", top))
 
 
 def _find_resembling(name: str, root: Path, top: Level, expected: str) -> Tree | None:

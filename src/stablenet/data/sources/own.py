@@ -16,12 +16,12 @@ from stablenet.data.image_list import ImageList, make_image_list
 from stablenet.data.sources.folder import Tree, find_tree, refuse_empty, some, sorted_names
 from stablenet.data.sources.shards import find_shards, unpack_shards
 from stablenet.data.sources.source import ReadOwn, Source
-from stablenet.errors import UserError
+from stablenet.errors import UserError, write_count
 from stablenet.frames import SUFFIXES, read_frame
 from stablenet.registry import IMAGE_LIST, unknown_name
 
 NO_CONTEXT = "all"  # the one domain of images without contexts
-_SHOWN = 20  # files in a message
+_SHOWN = 5  # files in a message
 _LONGEST_HEADER = 1 << 20  # characters
 
 
@@ -36,7 +36,7 @@ def read_list(file: Path, columns: Columns, root: Path | None = None) -> ImageLi
     _refuse_gaps(rows, file)
     rows = rows.astype(str)
     rows, notes = _read_parts(rows, names, columns)
-    base, paths = _locate(rows[PATH].tolist(), file, root)
+    base, paths = locate_images(rows[PATH].tolist(), file, root)
     _refuse_missing(base, paths, file)
     classes, contexts = _sort_names(rows[LABEL]), _sort_names(rows.get(CONTEXT, pd.Series([NO_CONTEXT])))
     records: list[dict[str, object]] = [
@@ -102,13 +102,13 @@ def _read_parts(rows: pd.DataFrame, names: dict[str, str], columns: Columns) -> 
     if parts.notna().all():
         return rows.assign(**{PART: parts}), ()
     strange = rows.loc[parts.isna(), PART].iloc[0]
-    told = f"{strange!r} in the column {names[PART]} is not a part of a split ({SPELLINGS})"
+    message = f"{strange!r} in the column {names[PART]} is not a part of a split ({SPELLINGS})"
     if columns.part:
-        raise UserError(told)
-    return rows.drop(columns=PART), (f"{told}: the column is not read",)
+        raise UserError(message)
+    return rows.drop(columns=PART), (f"{message}: the column is not read",)
 
 
-def _locate(names: Sequence[str], file: Path, root: Path | None) -> tuple[Path, list[str]]:
+def locate_images(names: Sequence[str], file: Path, root: Path | None) -> tuple[Path, list[str]]:
     """(folder, paths below it): relative names begin at root if any image is there, else in the list's folder.
 
     Where names are absolute or lead out of that folder, the folder is the deepest one that contains all images.
@@ -129,13 +129,13 @@ def _refuse_missing(base: Path, paths: Sequence[str], file: Path) -> None:
     """Missing and empty files are named before the first image is decoded."""
     missing = [path for path in paths if not (base / path).is_file()]
     if missing:
-        place = base.absolute()
         raise UserError(
-            f"{len(missing)} files listed in {file} do not exist: {some(missing, _SHOWN)}; sought in {place}"
+            f"{write_count(len(missing), 'file')} listed in {file} not found: {some(missing, _SHOWN)}; "
+            f"sought in {base.absolute()} (--root names another folder)"
         )
     empty = [path for path in paths if not (base / path).stat().st_size]
     if empty:
-        raise UserError(f"{len(empty)} files listed in {file} are empty: {some(empty, _SHOWN)}")
+        raise UserError(f"empty files listed in {file}: {some(empty, _SHOWN)}")
 
 
 def _sort_names(values: pd.Series[str]) -> list[str]:

@@ -57,8 +57,8 @@ def parse_ratio(text: str) -> tuple[int, ...]:
     except ValueError:
         terms = ()
     if len(terms) < 2 or min(terms) < 1 or not max(terms) == terms[0] <= LARGEST_COUNT:
-        told = f" {show(text)} is not like 5:1:1: whole numbers, the dominant domain's first, the largest"
-        raise SettingError("ratio", told, "the ")
+        message = f" {show(text)} is not like 5:1:1: whole numbers, the dominant domain's first, the largest"
+        raise SettingError("ratio", message, "the ")
     return terms
 
 

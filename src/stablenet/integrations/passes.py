@@ -1,4 +1,4 @@
-"""Reading a training set: samples with their index, a pass through the model before training, and its progress."""
+"""A pass over a training set before training: samples with their index, features by the model, and progress."""
 
 from __future__ import annotations
 
