@@ -207,7 +207,8 @@ def write_page(found: dict[str, Row]) -> str:
         "`python -m benchmarks.elsewhere data`: what `recommended` would decide, from pixels alone, on sets of real",
         f"images made in other ways than those its numbers were chosen on, at most {MOST:,} images each. Nothing was",
         "trained. Acting on drawings on blank paper, and not acting on many classes with few images, were found here",
-        "and mended after it, so these sets are to develop on, and no test.",
+        "and mended after it, so these sets are to develop on, and no test. The command has more sets than this page,",
+        "which have not been looked at yet; it goes on with them.",
         "",
         f"- Where there is nothing to gain it acts on **{sum(acts and not should for acts, should in judged)} of "
         f"{sum(not should for _, should in judged)}** sets.",

@@ -134,7 +134,7 @@ class TestPublishedStateDicts:
             build_network("resnet18", 5, pretrained=str(other))
 
     def test_what_is_no_state_dict_is_refused_without_running_it(self, tmp_path):
-        with pytest.raises(UserError, match="holds more than tensors.*expected a state dict") as caught:
+        with pytest.raises(UserError, match=r"holds more than tensors.*expected a state dict") as caught:
             build_network("resnet18", 5, pretrained=str(self.save(tmp_path, build("resnet18"), "whole.pth")))
         (tmp_path / "noise.pth").write_bytes(bytes(range(100)))
         with pytest.raises(UserError, match="it is damaged, or") as damaged:
