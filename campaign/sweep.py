@@ -19,7 +19,7 @@ from campaign.parts.signals import compare
 from campaign.workshop import TABLE, make_environment
 
 ROWS = 2  # of the table, each a run for every seed
-EVERY = 4.0  # seconds between kills, on average
+EVERY = 15.0  # seconds between kills, on average: a worker takes a while to begin again
 
 
 def main(words: list[str] | None = None) -> int:

@@ -60,9 +60,9 @@ def test_every_module_begins_with_a_sentence():
 # Of no single module: what holds for all methods, for a whole run, or for what is shown together.
 ACROSS = {
     "algorithms": {"averaging", "domains", "methods", "resume", "worst_group"},
-    "bench": {"evidence", "probe", "published", "verbs_bench"},
+    "bench": {"evidence", "probe", "published", "scale", "verbs_bench"},
     "cli": {"own_images"},
-    "engine": {"decision", "first_release", "gpu", "processes", "resume"},
+    "engine": {"decision", "gpu", "processes", "releases", "resume"},
     "integrations": {"examples", "processes", "same_training"},
     "models": {"own_networks"},
     "pages": {"browser_pages"},

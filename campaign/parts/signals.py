@@ -56,6 +56,7 @@ ALL_VERBS = {**VERBS, **SLOW_VERBS}
 MEASURING = ("try",)  # it plans by the time of a first step, so that two of its trainings differ
 _HASH = re.compile(r"-[0-9a-f]{12}(?=/)")
 _SLOW_SHARE = 0.08
+_PATIENCE = 900.0  # seconds: files of 350 MB are compared, on a busy machine
 _TRAININGS = 4  # of the quick verbs, trainings have most moments to be killed at
 _TIMED = {"timing.jsonl", "run", "photos", "many", "table.csv", "split.tsv"}  # other in every run, or there before
 _MOVING = re.compile(rb"\d+(\.\d+)? s\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?|[0-9.]+ seconds")
@@ -68,7 +69,7 @@ def make(rng: Random, workshop: Path, folder: Path) -> Trial:
         lambda: disturb(verb, moments, workshop, folder), f"stablenet {shlex.join(ALL_VERBS[verb])}: {told}"
     )
     kills = sum(number == signal.SIGKILL for number, _ in moments)
-    return Trial(call=call, inputs=len(moments), kills={name_verb(verb): kills} if kills else {}, patience=300.0)
+    return Trial(call=call, inputs=len(moments), kills={name_verb(verb): kills} if kills else {}, patience=_PATIENCE)
 
 
 def draw(rng: Random) -> tuple[str, list[tuple[signal.Signals, float]]]:

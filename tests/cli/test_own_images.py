@@ -69,7 +69,7 @@ def test_a_given_split_is_not_trained_on(place: Path) -> None:
 def test_the_diagnosis_sees_the_training_part_alone(place: Path) -> None:
     run("diagnose", "photos.csv", "-o", "page.html", "--csv", "ranked.csv", "--part", "none")
     assert len(pd.read_csv("ranked.csv")) == 60
-    with pytest.raises(UserError, match="photos has 36 images in 2 classes"):
+    with pytest.raises(UserError, match="photos is too small to diagnose: 36 images in 2 classes; at least 50"):
         run("diagnose", "photos.csv", "-o", "page.html")
 
 

@@ -1,5 +1,6 @@
 """The verbs train, runs and list, as a user types them."""
 
+import math
 import subprocess
 import sys
 import time
@@ -53,6 +54,8 @@ def test_figures_are_shown_by_their_names():
         describe_figures({"loss": 1.0, "meta_loss": 0.5, "left_after": 2.0})
         == "loss 1.000  meta loss 0.5  left after 2"
     )
+    unsolved = {"loss": math.nan, "dependence_before": math.nan, "dependence_after": math.nan, "ess_ratio": 1.0}
+    assert describe_figures(unsolved) == "loss nan  ess 100 %"
 
 
 def test_train_prints_one_result(trained):

@@ -104,7 +104,7 @@ def test_broken_images_are_told_and_many_refused(folder):
     files[0].write_bytes(b"no image")
     found = diagnose_images(open_place(folder), ImageChoices())
     name = files[0].relative_to(folder).as_posix()
-    assert found.notes == (f"1 images could not be read, such as {name}",)
+    assert found.notes == (f"1 image could not be read, such as {name}",)
     for file in files[1:20]:
         file.write_bytes(b"no image")
     with pytest.raises(UserError, match=f"20 of the first 64 images of data cannot be read, such as {name}"):
@@ -149,7 +149,7 @@ def test_rare_classes_and_a_limit_are_told(folder):
     assert subject.notes == ("left out, with fewer than 10 images: goat",)
     drawn = choose_images(open_place(folder), 100, 0)
     assert "100 of 121 images" in drawn.notes[0]
-    with pytest.raises(UserError, match="at least 50 images"):
+    with pytest.raises(UserError, match="too small to diagnose: 30 images in 2 classes; at least 50 are needed"):
         choose_images(open_place(folder), 30, 0)
 
 

@@ -1,6 +1,7 @@
 """From a folder of images to a page and a sentence; what is said of every outcome."""
 
 import os
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -76,6 +77,17 @@ def test_what_cannot_work_is_said_first(images, tmp_path):
         run_tryout(Request(place=tmp_path / "none", output=tmp_path / "out"), print, lambda *words: None)
     with pytest.raises(UserError, match="seeds"):
         Request(place=images, output=tmp_path / "out", seeds=1)
+    with pytest.raises(UserError, match="unknown context 'bleu': did you mean 'blue'"):
+        run_tryout(Request(place=images, output=tmp_path / "out", unseen="bleu"), print, lambda *words: None)
+    with pytest.raises(UserError, match="--unseen blue needs contexts, and red has none"):
+        run_tryout(Request(place=images / "red", output=tmp_path / "out", unseen="blue"), print, lambda *words: None)
+    for part in ("train", "test"):
+        shutil.copytree(images, tmp_path / "split" / part)
+    with pytest.raises(UserError, match="--unseen needs images without a split of their own"):
+        run_tryout(Request(place=tmp_path / "split", output=tmp_path / "out", unseen="red"), print, lambda *words: None)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty is empty: expected class/image"):
+        run_tryout(Request(place=tmp_path / "empty", output=tmp_path / "out"), print, lambda *words: None)
     assert not (tmp_path / "out").exists()
 
 

@@ -118,7 +118,7 @@ class DGMMLD(Algorithm[DGMMLDSettings]):
     Domain generalization using a mixture of multiple latent domains (Matsuura and Harada, 2020). Before every epoch the
     clusters d̂ are recomputed: channel means and standard deviations of the first two stages, in evaluation mode, their
     256 principal components, k-means, and a matching that keeps labels from one epoch to the next. D classifies them
-    from features whose gradient is reversed (R_β: times −β); CE_d weighs domains by the inverse of their
+    from features whose gradient is reversed (R_β: times −β); CE_d weights domains by the inverse of their
     size; H is the entropy of the predicted classes. β = 2/(1 + e^(−10t)) − 1 with t = epoch/epochs, so the first
     epoch trains f and g on cross-entropy alone.
 

@@ -109,7 +109,7 @@ class AFRSettings:
     """Defaults: the authors' published command for Waterbirds.
 
     share: of the training samples, held out of the first stage for the last layer.
-    gamma: γ, how much more samples count that the first stage is unsure of; 0 weighs classes alone.
+    gamma: γ, how much more samples count that the first stage is unsure of; 0 weights classes alone.
     closeness: λ, how strongly the last layer is held to that of the first stage.
     steps, rate: of gradient descent on the last layer; 0 steps leave it as it was, which is ERM on the other samples.
     """

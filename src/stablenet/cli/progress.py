@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -145,9 +146,11 @@ def _is_first() -> bool:
 def describe_figures(values: dict[str, float]) -> str:
     """loss 0.420  accuracy 87%  dependence 9.7 → 6.6  ess 61%: metrics of the training batches, as methods name them.
 
-    accuracy and <name>_ratio are shown as percentages; <name>_before and <name>_after as a pair.
+    accuracy and <name>_ratio are shown as percentages; <name>_before and <name>_after as a pair. What there is not yet
+    (NaN), as the dependence before a first solve, is left out.
     """
     parts = [f"loss {values['loss']:.3f}"]
+    values = {name: value for name, value in values.items() if not math.isnan(value)}
     for name, value in values.items():
         stem, _, kind = name.rpartition("_")
         if name == "accuracy" or kind == "ratio":

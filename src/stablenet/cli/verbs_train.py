@@ -108,7 +108,8 @@ def _refuse_unread(root: Path | None, config: RunConfig) -> None:
     from stablenet.data.sources import SOURCES
 
     typed = root is not None and str(root) != os.environ.get("STABLENET_DATA")
-    if typed and not SOURCES[config.data.source].needs_root and not config.model.pretrained:
+    bundled = not config.data.manifest and not SOURCES[config.data.source].needs_root  # a manifest names its own source
+    if typed and bundled and not config.model.pretrained:
         raise UserError(
             f"the images of {config.data.source} are bundled, so that nothing of --root {root} would be read: for your "
             "own images add --set data.source=folder, or leave --root out"

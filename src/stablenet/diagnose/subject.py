@@ -238,8 +238,9 @@ def choose_images(subject: Subject, limit: int, seed: int) -> Subject:
         subject = subject.take(kept, f"left out, with fewer than {FEWEST_OF_CLASS} images: {', '.join(rare)}")
     if len(np.unique(subject.y)) < 2 or len(subject) < FEWEST:
         raise UserError(
-            f"{subject.name} has {len(subject)} images in {len(np.unique(subject.y))} classes of at least "
-            f"{FEWEST_OF_CLASS}: at least {FEWEST} images in two classes are needed"
+            f"{subject.name} is too small to diagnose: {write_count(int(counts.sum()), 'image')} in "
+            f"{write_count(int((counts > 0).sum()), 'class')}; at least {FEWEST} are needed, "
+            f"in two classes of {FEWEST_OF_CLASS} or more"
         )
     return subject
 

@@ -1,11 +1,11 @@
 """The engine: one training loop for all methods, and the run folders it writes.
 
-In reading order: `config` (what a run computes), `identity` (its hash), `run` (its folder, what entered its loss, and
-the run read back from it), `ranking` (which epoch is best), `run_data` (its split and pixels), `session` (everything it
-trains with, and on which device), `train` (the only loop) and `stepping` (one update, and the optimiser); `state` and
-`checkpoint` (how it resumes after a stop), `feature_cache` (features of a whole part, for all runs that need the same),
-`interrupts`, `monitor` (what a run would do, its progress, and loggers such as TensorBoard), `trial` (how long a step
-takes) and `swad`.
+In reading order: `config` (what a run computes), `identity` (its hash), `run_folder` (its files), `run` (what entered
+its loss, and the run read back from it), `ranking` (which epoch is best), `run_data` (its split and pixels), `session`
+(everything it trains with, and on which device), `train` (the only loop) and `stepping` (one update, and the
+optimiser); `state` and `checkpoint` (how it resumes after a stop), `feature_cache` (features of a whole part, for all
+runs that need the same), `interrupts`, `monitor` (what a run would do, its progress, and loggers such as TensorBoard),
+`trial` (how long a step takes) and `swad`.
 
 A RUN FOLDER is `<runs>/<label>-<first 12 digits of the config's hash>`:
 

@@ -12,6 +12,7 @@ from stablenet.bench.collect import find_evaluation
 from stablenet.bench.executors import Event, LocalExecutor, Place, find_places
 from stablenet.bench.plan import TablePart, make_orders, make_plan
 from stablenet.bench.results import ENOUGH_IMAGES, ENOUGH_SEEDS, ResultCell
+from stablenet.data.image_list import ImageList
 from stablenet.data.prepare import check_headers
 from stablenet.diagnose.diagnoses import ImageChoices, diagnose_images
 from stablenet.diagnose.diagnosis_page import Asked, write_page
@@ -26,6 +27,7 @@ from stablenet.evaluation.evaluate import DEFAULT_RULE, find_failures
 from stablenet.long_work import format_time
 from stablenet.metrics import SMALLEST_GROUP
 from stablenet.pages import write_points
+from stablenet.registry import unknown_name
 from stablenet.report import Closing, ReportSettings, build_report
 from stablenet.report.comparisons import write_interval
 from stablenet.tryout.plan_tryout import Request, plan_tryout
@@ -65,6 +67,7 @@ def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
     images = request.open()
     say(f"{images.known_as}: {images.describe()}")
     _refuse_place(request, images.contains(request.output.resolve()))
+    _check_unseen(request.unseen, images)
     check_headers(images, "or take them out")
     diagnosis = _diagnose(request, say, report)
     kind, _ = choose_device(request.device)
@@ -97,6 +100,21 @@ def tell_overrun(seconds: float, minutes: float) -> str:
 def _refuse_place(request: Request, inside: bool) -> None:
     if inside:
         raise UserError(f"{request.output} lies among the images: choose another --output, outside of {request.place}")
+
+
+def _check_unseen(context: str, images: ImageList) -> None:
+    if not context:
+        return
+    if images.given_parts:
+        raise UserError(
+            "--unseen needs images without a split of their own: leave it out, or give --part none for a list"
+        )
+    if not images.contexts:
+        raise UserError(
+            f"--unseen {context} needs contexts, and {images.known_as} has none: --context names the column"
+        )
+    if context not in images.contexts:
+        raise UserError(unknown_name("context", context, images.contexts))
 
 
 def _diagnose(request: Request, say: Say, report: Report) -> Path:

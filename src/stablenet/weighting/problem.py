@@ -3,7 +3,7 @@
 With `objective="share"`, the dependence is a share of its possible maximum, so that its value means the same for every
 network.
 
-With functions of unit variance and classes weighed by 1/√frequency, label pairs give the mean correlation ratio
+With functions of unit variance and classes weighted by 1/√frequency, label pairs give the mean correlation ratio
 
     share(w) = 1/k Σ_j η²_j(w),   η² = share of a function's variance that lies between the classes,
 

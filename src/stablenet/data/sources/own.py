@@ -181,6 +181,8 @@ def read_folder(root: Path, columns: Columns | None = None) -> ImageList:
     """Read a tree; contexts and classes are the names of folders, sorted. A context may lack a class."""
     columns = columns or Columns()
     _refuse_columns(root, columns)
+    if root.is_dir() and not any(root.iterdir()):
+        raise UserError(f"{root} is empty: expected class/image or {LAYOUT}")
     tree = find_tree(root, "folder", lambda _, names: bool(names), LAYOUT)
     if not tree.images:
         raise UserError(f"{root} holds no images: expected class/image or {LAYOUT}")
