@@ -18,6 +18,7 @@ _SOME = 400  # characters of a command
 _PLACES = (
     (re.compile(r"[^\s'\"=]*/workshop\b"), "workshop"),
     (re.compile(r"[^\s'\"=]*/trials/[^/\s]+/cwd/?"), "./"),
+    (re.compile(r'File "[^"]*/'), 'File "'),  # of a traceback
     (re.compile(r"\S*/stablenet-error-\w+\.txt"), "stablenet-error.txt"),
 )
 

@@ -129,6 +129,7 @@ def test_a_summary_may_hold_what_is_no_text(tmp_path):
 
 def test_the_page_names_no_place_of_the_machine(tmp_path):
     fault = "last net: the traceback is in /tmp/stablenet-error-a1_b.txt at /x/y/trials/runs-3/cwd/run"
+    fault += ' File "/x/y/z.py", line 3'
     failed = Outcome("runs:3", fault, "stablenet predict /x/y/workshop/runs/plain ``` \udcff", 1, 1.0)
     mended = [
         Outcome("toml:1", "traceback", "stablenet train", 1, 1.0),

@@ -1,18 +1,13 @@
 """A long life in short: a training with a checkpoint after every step keeps its memory and its open files.
 
-    python -m campaign.parts.soak --minutes 120
-
-watches one for as long as asked for, and prints what it held.
+`campaign.long_life` watches one for as long as asked for.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import signal
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,26 +70,3 @@ def judge(held: Sequence[Held]) -> list[str]:
     files = max(each.files for each in late) - max(each.files for each in early)
     faults = [f"memory grew by {memory >> 20} MiB"] if memory > MORE_MEMORY else []
     return faults + ([f"open files grew by {files}"] if files > MORE_FILES else [])
-
-
-def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m campaign.parts.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument("--method", choices=METHODS, default="stablenet")
-    given = parser.parse_args(words)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "cwd"
-        folder.mkdir()
-        held, status = watch(given.method, folder, 60 * given.minutes)
-        lines = (folder / "out" / "timing.jsonl").read_text().count("\n")
-    tenths = [held[(len(held) - 1) * k // 10] for k in range(1, 11)]
-    print(f"{given.method}, {given.minutes:g} minutes, {lines} lines of timing, ended with {status}")
-    print("MiB of memory at each tenth:", *(each.memory >> 20 for each in tenths))
-    print("open files at each tenth:   ", *(each.files for each in tenths))
-    faults = judge(held)
-    print(*(faults or ["flat"]), sep="\n")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
