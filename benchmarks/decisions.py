@@ -18,7 +18,7 @@ from benchmarks.context import describe
 from stablenet.engine.config import assemble_config
 from stablenet.engine.run_data import open_data
 from stablenet.weighting.evidence import Evidence, EvidenceSums
-from stablenet.weighting.recommended import LEAST_BORDER, SURROUNDINGS, TIED, decide
+from stablenet.weighting.recommended import KINDS, LEAST_BORDER, SURROUNDINGS, TIED, decide
 
 SEEDS, MORE = range(50, 55), range(50, 60)
 PETS = ("street", "sea", "breeds", "few")
@@ -57,6 +57,7 @@ def decide_by_pixels(row: Row) -> bool:
         middle=row["middle_predicts"],
         quotient=row["border_over_middle"],
         least=row["border_over_middle_at_least"],
+        blank=row.get("border_of_one_colour"),
     )
     return decide(evidence).act
 
@@ -82,7 +83,8 @@ def write_page(found: dict[str, list[Row]]) -> str:
         "",
         "Names can only keep it from acting. The last column: what the border predicts over what the middle does,",
         "two standard errors below what was measured, smallest and largest of the seeds.",
-        f"It acts from {SURROUNDINGS} on, where the border predicts at least {100 * LEAST_BORDER:.0f} % of the label,",
+        f"It acts from {SURROUNDINGS} on, where the border predicts at least {100 * LEAST_BORDER:.0f} % of the label",
+        f"(less with more than {KINDS} classes) and is not blank,",
         f"and named domains, if there are some, at least {100 * TIED:.0f} % of its entropy.",
         "",
         "| recipe | something to gain | seeds | acts | border over middle, at least |",

@@ -33,7 +33,7 @@ from stablenet.engine.run_data import RunData
 from stablenet.evaluation.evaluate import AVERAGED
 from stablenet.models import build_network
 
-FEW, MOST, SIDE = 8, 240, 36  # images of a class and domain, images of a part, pixels
+FEW, MOST, SIDE = 24, 240, 36  # images of a class and domain, images of a part, pixels
 QUICK: dict[str, dict[str, Any]] = {
     "m-ada": {"interval": 1, "ascent_steps": 2, "autoencoder_epochs": 1, "largest_domain": 8, "copy_size": 8},
     "epi-fcr": {"warmup": 1},

@@ -62,7 +62,7 @@ ACROSS = {
     "algorithms": {"averaging", "domains", "methods", "resume", "worst_group"},
     "bench": {"evidence", "probe", "published", "scale", "verbs_bench"},
     "cli": {"own_images"},
-    "engine": {"decision", "first_release", "gpu", "processes", "resume"},
+    "engine": {"decision", "gpu", "processes", "releases", "resume"},
     "integrations": {"examples", "processes", "same_training"},
     "models": {"own_networks"},
     "pages": {"browser_pages"},

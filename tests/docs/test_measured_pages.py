@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import calibration, decisions, roofline, rules, scale, scale_plan
+from benchmarks import calibration, decisions, elsewhere, roofline, rules, scale, scale_plan
 
 RESULTS = Path(__file__).parents[2] / "results"
 NUMBERS = ("mean", "deviation", "difference", "low", "high")
@@ -33,7 +33,9 @@ def test_a_difference_beyond_chance_is_bold():
     assert "Where the rule matters by more than 3 points: 1 of 1" in rules.write_page([chosen, last])
 
 
-@pytest.mark.parametrize(("name", "module"), [("decisions", decisions), ("calibration", calibration)])
+@pytest.mark.parametrize(
+    ("name", "module"), [("decisions", decisions), ("calibration", calibration), ("elsewhere", elsewhere)]
+)
 def test_page(name, module):
     found = json.loads((RESULTS / "natural" / f"{name}.json").read_text(encoding="utf-8"))
     assert (RESULTS / "natural" / f"{name}.md").read_text(encoding="utf-8") == module.write_page(found)

@@ -104,7 +104,7 @@ def test_the_diagnosis_decides_as_training_does(tmp_path, ratio):
     extract_features(subject, extract, subject.side)
     figures = extract.decide(torch.from_numpy(subject.y), torch.from_numpy(subject.context)).figures
     assert figures == {name: solve[name] for name in figures}
-    assert len(figures) == 8
+    assert len(figures) == 9
     found = diagnose_images(subject, ImageChoices())
     assert any(solve["decision"] in reason for reason in found.verdict.reasons)
 

@@ -142,6 +142,41 @@ def test_an_object_that_reaches_the_border_is_no_context():
     assert "object" in decision.reason
 
 
+def test_many_classes_in_few_surroundings_are_seen():
+    """Twenty classes on two grounds: even a ground that never changes explains 1/19 of them."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(1200) % 20
+    ground = torch.where(torch.rand(1200, generator=generator) < 0.9, y % 2, 1 - y % 2)
+    images = 0.5 * torch.rand(1200, 3, 24, 24, generator=generator)
+    images[:, 0] += 0.4 * ground[:, None, None]
+    images[:, 2, 8:16, 8:16] += 0.002 * y[:, None, None]
+    sums = EvidenceSums(25)  # five of them never occur
+    sums.add(y, torch.arange(1200), describe_images(images))
+    found = sums.weigh()
+    assert found.classes == 20
+    assert found.border < LEAST_BORDER
+    assert decide(found).act
+
+
+@pytest.mark.parametrize(("paper", "act"), [("white", False), ("one of two", True)])
+def test_an_object_that_reaches_a_blank_border_is_no_context(paper, act):
+    """Strokes from edge to edge on white paper: the border shows as much of them as the middle does."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(600) % 2
+    images = torch.ones(600, 3, 32, 32)
+    drawn = torch.rand(600, 32, generator=generator) < (0.05 + 0.15 * y)[:, None]
+    images.permute(0, 2, 1, 3)[drawn] = 0.1  # few or many of them
+    if paper == "one of two":
+        tint = torch.where(torch.rand(600, generator=generator) < 0.9, y, 1 - y)
+        images[:, 2] -= 0.3 * tint[:, None, None] * images[:, 2]
+    found = gather(images, y)
+    assert found.least > SURROUNDINGS
+    assert found.blank == (1 if paper == "white" else pytest.approx(0.5, abs=0.05))
+    decision = decide(found)
+    assert decision.act is act
+    assert ("blank" in decision.reason) is not act
+
+
 def test_few_images_do_not_decide_that_it_is_the_surroundings():
     images, y, _ = draw(n=60, tied=0.75)
     found = gather(images, y)

@@ -11,7 +11,9 @@ from PIL import Image
 
 from stablenet.data.decode import decode
 from stablenet.weighting.evidence import (
+    SHADES,
     SIDE,
+    count_shades,
     describe_pixels,
     draw_maps,
     extract_bank,
@@ -43,6 +45,25 @@ def test_features_of_the_middle_see_nothing_else():
     changed = pixels.clone()
     changed[:, :4] = changed[:, -4:] = 0
     torch.testing.assert_close(describe_pixels(pixels).middle, describe_pixels(changed).middle)
+
+
+def test_the_edge_is_the_median_colour_of_the_border():
+    pixels = torch.randint(0, 256, (4, 32, 24, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    ring = torch.ones(32, 24, dtype=torch.bool)
+    ring[4:28, 3:21] = False
+    expected = np.quantile(pixels[:, ring].numpy() / 255, 0.5, axis=1, method="lower")
+    torch.testing.assert_close(describe_pixels(pixels).edge, torch.from_numpy(expected).float())
+
+
+def test_shades_are_counted_in_cells():
+    colours = torch.tensor([[0.0, 0.0, 0.0], [0.06, 0.0, 0.0], [0.07, 0.0, 0.0], [1.0, 1.0, 1.0], [0.94, 1.0, 1.0]])
+    counts = count_shades(colours)
+    assert counts.shape == (SHADES**3,)
+    assert {place: number for place, number in enumerate(counts.tolist()) if number} == {
+        0: 2,
+        SHADES**2: 1,
+        SHADES**3 - 1: 2,
+    }
 
 
 def test_large_images_are_resized_as_stored_ones_are():

@@ -6,7 +6,17 @@ import torch
 from stablenet.errors import UserError
 from stablenet.weighting import context_use, effective_sample_size, solve_dataset
 from stablenet.weighting.evidence import Evidence
-from stablenet.weighting.recommended import CLEAR, LEAST_BORDER, SURROUNDINGS, TIED, choose_taps, decide, recommend
+from stablenet.weighting.recommended import (
+    BLANK,
+    CLEAR,
+    KINDS,
+    LEAST_BORDER,
+    SURROUNDINGS,
+    TIED,
+    choose_taps,
+    decide,
+    recommend,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +61,12 @@ def test_held_out_samples_tell_what_a_network_goes_by(by, low, high):
         (Evidence(0.5, 1.0, SURROUNDINGS - 1e-3, 0.5), False, "it is the object"),
         (Evidence(LEAST_BORDER, LEAST_BORDER, 1.0, 0.9), True, "it is the surroundings"),
         (Evidence(LEAST_BORDER - 1e-3, LEAST_BORDER, 1.0, 0.9), False, "too little to act on"),
+        (Evidence(LEAST_BORDER - 1e-3, LEAST_BORDER, 1.0, 0.9, classes=KINDS), False, "too little to act on"),
+        (Evidence(0.037, 0.046, 0.81, 0.68, classes=37), True, "it is the surroundings"),  # of what six places could
+        (Evidence(0.006, 0.006, 1.0, 0.9, classes=37), False, "too little to act on"),
+        (Evidence(0.037, 0.046, 0.81, 0.68, chance=0.04, classes=37), False, "not beyond chance"),
+        (Evidence(0.23, 0.28, 0.83, 0.76, blank=BLANK), False, "the surroundings are blank"),
+        (Evidence(0.23, 0.28, 0.83, 0.76, blank=BLANK - 1e-3), True, "it is the surroundings"),
     ],
 )
 def test_whether_to_act_by_what_predicts_the_label(evidence, act, reason):
@@ -63,6 +79,8 @@ def test_whether_to_act_by_what_predicts_the_label(evidence, act, reason):
         "border_over_middle": evidence.quotient,
         "border_over_middle_at_least": evidence.least,
         "contexts_predict": evidence.contexts,
+        "border_by_chance": evidence.chance,
+        "border_of_one_colour": evidence.blank,
     }
     measured = {name: value for name, value in known.items() if value is not None}
     assert decision.figures == {"acts": float(act), **measured, "decision": decision.reason}

@@ -193,7 +193,7 @@ class LfF(Algorithm[LfFSettings]):
 
     min_{θ,b} 1/n Σ_i W_i·CE(g_θ(x_i), y_i) + q·p_b(y_i | x_i)^q·CE(g_b(x_i), y_i), W_i = ℓ_b/(ℓ_b + ℓ_θ).
 
-    Learning from Failure: Training Debiased Classifier from Biased Classifier (Nam, Cha, Ahn, Lee and Shin, NeurIPS
+    Learning from Failure: De-biasing Classifier from Biased Classifier (Nam, Cha, Ahn, Lee and Shin, NeurIPS
     2020). The biased network g_b has the gradient of the generalised cross-entropy (p^q is a constant in it), so it
     learns mostly from what it already predicts well. ℓ_b and ℓ_θ are moving averages of sample i's cross-entropies
     under both networks, each divided by the largest of its class; W is a constant in the loss. g_θ predicts. No group

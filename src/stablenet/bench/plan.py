@@ -10,7 +10,7 @@ from stablenet.bench.cells import CellRun, check_methods, choose_rows, find_chos
 from stablenet.bench.collect import NOT_EVALUATED, FoundRun, find_evaluation, scan_runs
 from stablenet.bench.paper_tables import PaperTable, Row, TableColumn
 from stablenet.bench.worker import Estimate, RunOrder, estimate, guess_gigabytes, read_speeds, speeds_path
-from stablenet.engine.config import HASH_DIGITS, RunConfig
+from stablenet.engine.config import RunConfig
 from stablenet.engine.run_folder import FINISHED, RunFolder
 from stablenet.errors import UserError
 from stablenet.evaluation.evaluate import AVERAGED, DEFAULT_RULE
@@ -109,7 +109,7 @@ def lay_out(
         found = scan.find(run.series).get(run.config.seed)
         if found is not None and found.hash != run.hash and found.state != FINISHED:
             found = None  # started by a version with another hash: the engine would not resume it
-        folder = found.path if found else runs / f"{run.config.name}-{run.hash[:HASH_DIGITS]}"
+        folder = found.path if found else runs / run.config.name_folder(run.hash)
         state, reason = _judge(found, folder, broken)
         yield PlannedRun(
             run=run,

@@ -11,7 +11,7 @@ from typing import Any
 
 from stablenet.bench.executors import Event, LocalExecutor, Place
 from stablenet.bench.worker import RunOrder, speeds_path
-from stablenet.engine.config import HASH_DIGITS, RunConfig, assemble_config
+from stablenet.engine.config import RunConfig, assemble_config
 from stablenet.engine.identity import identify, read_contents
 from stablenet.engine.run import Run, list_runs, load_run
 from stablenet.engine.run_folder import FINISHED
@@ -100,7 +100,7 @@ def train_all(configs: list[RunConfig], runs: Path, workers: int, report: Report
 def make_order(config: RunConfig, runs: Path) -> RunOrder:
     """The run where the engine would put it by itself."""
     identity = identify(config, read_contents(config, None))
-    folder = runs / f"{config.name}-{identity.hash[:HASH_DIGITS]}"
+    folder = runs / config.name_folder(identity.hash)
     return RunOrder(
         name=config.name,
         config=config.plain(),

@@ -188,6 +188,10 @@ class RunConfig:
         """The readable part of the run folder's name."""
         return f"{self.label or self.data.source}-{self.method.name}-seed{self.seed}"
 
+    def name_folder(self, digest: str) -> str:
+        """The name of the run folder.   digest: the config's hash."""
+        return f"{self.name}-{digest[:HASH_DIGITS]}"
+
     @property
     def network_parameters(self) -> dict[str, Any]:
         """model.parameters; with the image size, for a network that is built for one."""

@@ -21,7 +21,7 @@ import pandas as pd
 from torch import Tensor
 
 from stablenet.data.manifest import Manifest
-from stablenet.engine.config import HASH_DIGITS, RunConfig, compare, read_config
+from stablenet.engine.config import RunConfig, compare, read_config
 from stablenet.engine.identity import identify, name_version, read_contents, recall_version
 from stablenet.engine.run_folder import (
     FINISHED,
@@ -94,7 +94,7 @@ def describe_config(
 
 def choose_folder(described: dict[str, Any], config: RunConfig, runs: Path, chosen: Path | None) -> RunFolder:
     """The folder of a config, by its hash, or the one chosen by the user."""
-    return RunFolder(chosen or runs / f"{config.name}-{described['hash'][:HASH_DIGITS]}")
+    return RunFolder(chosen or runs / config.name_folder(described["hash"]))
 
 
 def find_version(folder: RunFolder, config: RunConfig) -> str:

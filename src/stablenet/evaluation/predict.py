@@ -95,7 +95,7 @@ def _name_probabilities(probabilities: Any, classes: Sequence[str]) -> dict[str,
 def check_table_path(path: Path) -> None:
     """Raise unless the path is CSV or Parquet."""
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise UserError(f"the samples are written to a .csv or .parquet file, got {path.name!r}")
+        raise UserError(f"the samples are written as .csv or .parquet, got {path.name!r}")
 
 
 def save_table(table: pd.DataFrame, path: Path) -> None:

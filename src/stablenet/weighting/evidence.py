@@ -40,11 +40,12 @@ DESCRIPTION = (
 
 
 class Described(NamedTuple):
-    """Features (b, 36) of whole images, of their borders and of their middles."""
+    """Features (b, 36) of whole images, of their borders and of their middles; the borders' median colours (b, 3)."""
 
     whole: Tensor
     border: Tensor
     middle: Tensor
+    edge: Tensor
 
 
 def extract_bank(pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +62,8 @@ def describe_pixels(pixels: Tensor) -> Described:
 def describe_images(images: Tensor) -> Described:
     """images: (b, 3, h, w) in 0..1, of any size."""
     maps = draw_maps(shrink(images))
-    return Described(pool_maps(maps), pool_border(maps), pool_maps(maps[:, :, mask_middle(*maps.shape[2:])]))
+    edge = cut_border(maps[:, :3]).flatten(2).median(2).values
+    return Described(pool_maps(maps), pool_border(maps), pool_maps(maps[:, :, mask_middle(*maps.shape[2:])]), edge)
 
 
 def shrink(images: Tensor) -> Tensor:
@@ -121,13 +123,18 @@ def _draw_contrasts(grey: Tensor, distance: int) -> list[Tensor]:
 
 def pool_border(maps: Tensor) -> Tensor:
     """As `pool_maps`, over the outermost eighth on each side, at least one position.   maps: (b, c, h, w)."""
+    return pool_maps(cut_border(maps))
+
+
+def cut_border(maps: Tensor) -> Tensor:
+    """The outermost eighth on each side, (b, c, positions), or the maps (b, c, h, w) where all of them is border."""
     height, width = maps.shape[2:]
     top, left = max(1, height // BORDER), max(1, width // BORDER)
     if height <= 2 * top or width <= 2 * left:
-        return pool_maps(maps)  # all of it is border
+        return maps
     between = maps[:, :, top : height - top]
     strips = (maps[:, :, :top], maps[:, :, height - top :], between[..., :left], between[..., width - left :])
-    return pool_maps(torch.cat([strip.flatten(2) for strip in strips], 2))
+    return torch.cat([strip.flatten(2) for strip in strips], 2)
 
 
 def mask_middle(height: int, width: int) -> Tensor:
@@ -146,6 +153,7 @@ ROWS_PER_AXIS = 10
 LEFT_OUT = 1e-4  # share of the variance that the axes may miss
 DEVIATIONS = 3  # of what random labels give, above which a share is no chance
 STEPS = 1000  # of every feature between images that count as different
+SHADES = 16  # of each of three colours between borders that count as different
 
 
 @dataclass(frozen=True)
@@ -153,7 +161,8 @@ class Evidence:
     """border, middle: share of the label's variance that colours and textures predict there, less what chance gives, 0
     to 1; None if the inputs are not images.
     quotient: border over middle.   least: two standard errors below it.
-    chance: three standard deviations of what random labels give at the border.
+    chance: three standard deviations of what random labels give at the border.   classes: that occur.
+    blank: the largest share of the images whose borders have the same median colour.
     contexts: share of the label's entropy that the named contexts predict, each sample from the others, less chance;
         None where fewer than two are named.
     """
@@ -164,6 +173,8 @@ class Evidence:
     least: float | None = None
     contexts: float | None = None
     chance: float | None = None
+    classes: int = 2
+    blank: float | None = None
 
 
 class EvidenceSums:
@@ -182,6 +193,7 @@ class EvidenceSums:
         self._classes, self._contexts, self._shared = num_classes, num_contexts, shared
         self._moments: Tensor | None = None  # (2, parts, 1 + m, 1 + m + C) of border and middle
         self._table: Tensor | None = None
+        self._edges: Tensor | None = None  # images by the median colour of their border
         self._prints: list[Tensor] = []
 
     @torch.no_grad()
@@ -206,6 +218,8 @@ class EvidenceSums:
             found = self._multiply(labels.long(), index.to(labels.device) % PARTS, described)
             self._moments = found if self._moments is None else self._moments + found
             self._prints.append(fingerprint(described.whole))
+            shades = count_shades(described.edge)
+            self._edges = shades if self._edges is None else self._edges + shades
         if contexts is not None and self._contexts > 1:
             cell = contexts.long() * self._classes + labels.long()
             count = torch.bincount(cell, minlength=self._contexts * self._classes).double()
@@ -229,12 +243,12 @@ class EvidenceSums:
         if self._table is not None:
             table = self._join(self._table).view(self._contexts, self._classes)
             contexts = round(explained_by_table(table), 6) if int((table.sum(1) > 0).sum()) > 1 else None
-        if self._moments is None:
+        if self._moments is None or self._edges is None:
             return Evidence(contexts=contexts)
         border, middle = self._join(self._moments).cpu()
         if not bool(border.isfinite().all() & middle.isfinite().all()):
             raise UserError("the images hold NaN or infinite values: mend or leave out those that do")
-        distinct = self._measure_distinct()
+        distinct, edges = self._measure_distinct(), self._join(self._edges)
         quotient, least = compare_shares(border, middle, distinct)
         share, deviation = explain(border.sum(0), distinct)
         return Evidence(
@@ -244,6 +258,8 @@ class EvidenceSums:
             least=round(least, 6),
             contexts=contexts,
             chance=round(DEVIATIONS * deviation, 6),
+            classes=int((border.sum(0)[0, 1 + WIDTH :] > 0).sum()),
+            blank=round(float(edges.max() / edges.sum()), 6),
         )
 
     def _measure_distinct(self) -> float:
@@ -265,6 +281,12 @@ def fingerprint(whole: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     factors = torch.randint(2**47, (WIDTH,), generator=generator)  # a sum of steps times these stays below 2^63
     return ((STEPS * whole.double()).round().long() * factors.to(whole.device)).sum(1)
+
+
+def count_shades(colours: Tensor) -> Tensor:
+    """How many of the colours (b, 3) in 0..1 are in each of `SHADES`³ cells."""
+    red, green, blue = (SHADES * colours).long().clamp(0, SHADES - 1).unbind(1)
+    return torch.bincount((red * SHADES + green) * SHADES + blue, minlength=SHADES**3).double()
 
 
 def compare_shares(border: Tensor, middle: Tensor, distinct: float = 1.0) -> tuple[float, float]:
