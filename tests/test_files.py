@@ -253,3 +253,10 @@ def test_a_pipe_is_written_if_somebody_reads_it(tmp_path):
     os.close(descriptor)
     assert reader.communicate(timeout=10)[0] == b"text"
     assert pipe.is_fifo()
+
+
+def test_links_that_go_in_a_circle_are_a_place_like_any_other(tmp_path):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert files.resolve(tmp_path / "circle").name == "circle"
+    assert files.resolve(tmp_path / "link") == files.resolve(tmp_path / "file")

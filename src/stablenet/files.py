@@ -114,6 +114,11 @@ def check_names(names: Iterable[object]) -> None:
             raise UserError(f"the file name {shorten_path(name)} is not valid UTF-8: rename the file")
 
 
+def resolve(path: Path) -> Path:
+    """The whole path, without links. `Path.resolve` itself raises where links go in a circle."""
+    return Path(os.path.realpath(path))
+
+
 def check_file(path: Path) -> None:
     """Raise unless the path is a file that exists: no folder, no device."""
     with name_refusals(path):

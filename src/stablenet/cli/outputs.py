@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from stablenet.errors import UserError, shorten_path
+from stablenet.files import resolve
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
@@ -35,4 +36,4 @@ def _is_stream(path: Path) -> bool:
 
 
 def _locate(path: Path) -> str:
-    return os.path.normcase(os.path.realpath(path))
+    return os.path.normcase(resolve(path))

@@ -282,11 +282,12 @@ def try_images(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Diagnose your images, train with and without StableNet, and say what is gained."""
+    from stablenet.files import resolve
     from stablenet.tryout import Request, run_tryout
 
     request = Request(
         place=place,
-        output=output or Path(f"try-{place.resolve().stem}"),
+        output=output or Path(f"try-{resolve(place).stem}"),
         label=label,
         context=context,
         part=part,

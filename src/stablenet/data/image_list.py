@@ -15,6 +15,7 @@ from stablenet.data.compose import Placement, mask_cutout, paste_cutout
 from stablenet.data.decode import decode, decode_cutout, read_bytes
 from stablenet.data.manifest import Manifest
 from stablenet.errors import UserError, write_count
+from stablenet.files import resolve
 from stablenet.registry import old_function, unknown_name
 
 IMAGE_COLUMNS = ("id", "path", "label", "domain")
@@ -82,10 +83,10 @@ class ImageList:
 
     def contains(self, file: Path) -> bool:
         """Whether a file written there would be among the images: below their folder or, of a list, one of them."""
-        file = file.resolve()
+        file = resolve(file)
         if self.listed:
-            return any((self.root / path).resolve() == file for path in self.rows["path"] if file.name in path)
-        return self.root.is_dir() and file.is_relative_to(self.root.resolve())
+            return any(resolve(self.root / path) == file for path in self.rows["path"] if file.name in path)
+        return self.root.is_dir() and file.is_relative_to(resolve(self.root))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from stablenet.data.image_list import CutoutList, ImageList, PlacedList
 from stablenet.data.manifest import Manifest
 from stablenet.data.store import FORMAT, IMAGES, PIXELS, Header, PixelStore, read_stamps
 from stablenet.errors import UserError
-from stablenet.files import build_folder, hash_file, lock
+from stablenet.files import build_folder, hash_file, lock, resolve
 
 Progress = Callable[[int, int], None]  # images done, images in total
 QUICKLY_DECODED = 1000  # images: of no more, one error can list the damaged ones too
@@ -43,7 +43,7 @@ class Prepared:
 
 def default_store_path(table: ImageList, size: int | None) -> Path:
     """The default path of a source's store: one folder per source, root and size."""
-    place = hashlib.sha256(os.fsencode(table.root.resolve())).hexdigest()[:8]
+    place = hashlib.sha256(os.fsencode(resolve(table.root))).hexdigest()[:8]
     return cache_folder() / f"{table.name}-{size or 'native'}-{place}"
 
 

@@ -33,7 +33,7 @@ from stablenet.engine.session import Runtime, Session, choose_device, name_devic
 from stablenet.engine.stepping import EpochMeans
 from stablenet.engine.trial import time_image
 from stablenet.errors import UserError
-from stablenet.files import Lines, read_lines, read_object, read_text, write_json, write_text
+from stablenet.files import Lines, read_lines, read_object, read_text, resolve, write_json, write_text
 from stablenet.registry import Registry, import_extra
 
 
@@ -209,7 +209,7 @@ class WandbLogger(Logger):
     module = "wandb"
 
     def __init__(self, start: LogStart) -> None:
-        folder = start.folder.resolve()
+        folder = resolve(start.folder)
         self._run = import_logger("wandb").init(
             project=PROJECT,
             name=folder.name,
@@ -238,7 +238,7 @@ class MLFlowLogger(Logger):
         if known.exists():
             self._mlflow.start_run(run_id=read_object(known)["run_id"])
             return
-        run = self._mlflow.start_run(run_name=start.folder.resolve().name)
+        run = self._mlflow.start_run(run_name=resolve(start.folder).name)
         write_json(known, {"run_id": run.info.run_id})
         self._mlflow.log_params({".".join(names): value for names, value in walk_values(start.config.plain())})
 

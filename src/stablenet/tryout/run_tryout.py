@@ -24,6 +24,7 @@ from stablenet.engine.run_data import open_data
 from stablenet.engine.session import choose_device
 from stablenet.errors import UserError, write_count
 from stablenet.evaluation.evaluate import DEFAULT_RULE, find_failures
+from stablenet.files import resolve
 from stablenet.long_work import format_time
 from stablenet.metrics import SMALLEST_GROUP
 from stablenet.pages import write_points
@@ -66,7 +67,7 @@ def run_tryout(request: Request, say: Say, report: Report) -> Tryout:
     start = time.monotonic()
     images = request.open()
     say(f"{images.known_as}: {images.describe()}")
-    _refuse_place(request, images.contains(request.output.resolve()))
+    _refuse_place(request, images.contains(resolve(request.output)))
     _check_unseen(request.unseen, images)
     check_headers(images, "or take them out")
     diagnosis = _diagnose(request, say, report)

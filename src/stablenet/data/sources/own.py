@@ -17,6 +17,7 @@ from stablenet.data.sources.folder import Tree, find_tree, refuse_empty, some, s
 from stablenet.data.sources.shards import find_shards, unpack_shards
 from stablenet.data.sources.source import ReadOwn, Source
 from stablenet.errors import UserError, write_count
+from stablenet.files import resolve
 from stablenet.frames import SUFFIXES, read_frame
 from stablenet.registry import IMAGE_LIST, unknown_name
 
@@ -165,7 +166,7 @@ def open_own(
     columns = Columns(path=path, label=label, context=context, part=part)
     listing = settle(place, columns)
     if listing != place:
-        return replace(read_list(listing, columns), title=place.resolve().name)
+        return replace(read_list(listing, columns), title=resolve(place).name)
     if place.is_dir() or place.suffix.lower() == ".zip":
         return read_folder(place, columns)
     return read_list(place, columns, root)
@@ -198,7 +199,7 @@ def read_folder(root: Path, columns: Columns | None = None) -> ImageList:
         | ({PART: find_part(place[PART])} if parted else {})
         for file, place in zip(tree.images, places, strict=True)
     ]
-    whole = root.resolve()
+    whole = resolve(root)
     title = whole.stem if whole.is_file() else whole.name
     return replace(make_image_list("folder", tree.root, classes, contexts, records), title=title)
 

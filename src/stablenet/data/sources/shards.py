@@ -17,7 +17,7 @@ import pandas as pd
 from stablenet.data.cache import PICTURES, name_cache
 from stablenet.data.columns import LABEL, PART, PATH, USUAL, Columns, find_part
 from stablenet.errors import UserError
-from stablenet.files import build_folder, lock, read_object, write_bytes
+from stablenet.files import build_folder, lock, read_object, resolve, write_bytes
 from stablenet.frames import write_csv
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def unpack_shards(folder: Path, shards: list[Shard], cache: Path, columns: Colum
     """Write the pictures out, if that was not done before; returns the image list."""
     stamp = [(str(shard.file.absolute()), shard.file.stat().st_size, shard.file.stat().st_mtime_ns) for shard in shards]
     key = hashlib.sha256(json.dumps([stamp, columns.label]).encode()).hexdigest()[:12]
-    place = cache / f"{PICTURES}{folder.resolve().name}-{key}"
+    place = cache / f"{PICTURES}{resolve(folder).name}-{key}"
     with lock(place):
         if not (place / LIST).is_file():
             name_cache(place)
