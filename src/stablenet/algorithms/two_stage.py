@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
@@ -223,14 +224,20 @@ class SPARE(TwoDraws[SPARESettings]):
 def find_clusters(rows: NDArray[np.float64], most: int, seed: int) -> NDArray[np.int64]:
     """Clusters (n,) of rows (n, m): as many, from 2 to `most`, as have the best silhouette; one where no two differ."""
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.metrics import silhouette_score
 
     different = len(np.unique(rows, axis=0))
+    many = len(rows) > JUDGED
+    judged = np.random.RandomState(seed).permutation(len(rows))[:JUDGED] if many else np.arange(len(rows))
     best: tuple[float, Any] = (-np.inf, np.zeros(len(rows), np.int64))
     for number in range(2, min(most, different, len(rows) - 1) + 1):
-        found = KMeans(number, n_init=RESTARTS, random_state=seed).fit_predict(rows)
-        size = JUDGED if len(rows) > JUDGED else None
-        score = silhouette_score(rows, found, sample_size=size, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer clusters than asked for
+            found = KMeans(number, n_init=RESTARTS, random_state=seed).fit_predict(rows)
+        if len(np.unique(found[judged])) < 2:
+            continue  # rows that differ by less than k-means can tell apart, or a cluster that is not among the judged
+        score = silhouette_score(rows[judged], found[judged])
         if score > best[0]:
             best = score, found
     return np.asarray(best[1], np.int64)
