@@ -27,7 +27,7 @@ ALLOWED = {
         {"zipfile.ZipFile", "Image.open", "os.open", "open", "archive.open"},
         "errors are records of images; headers alone, after `check_file`; rows of a store",
     ),
-    "data/prepare.py": ({"open", "rows.to_parquet", "(folder / HEADER).write_text"}, "inside `build_folder`"),
+    "data/prepare.py": ({"open", "(folder / HEADER).write_text"}, "inside `build_folder`"),
     "data/sources/folder.py": ({"zipfile.ZipFile"}, "the names of an archive, whose errors are said"),
     "data/sources/source.py": (
         {"part.open", "zipfile.ZipFile"},
@@ -40,8 +40,6 @@ ALLOWED = {
         {"np.memmap", "(self._folder / name).open"},
         "sizes checked; inside `build_folder`",
     ),
-    "engine/run.py": ({"table.to_parquet"}, "inside `write_whole`"),
-    "evaluation/predict.py": ({"table.to_csv", "table.to_parquet"}, "inside `write_whole`"),
     "models/build.py": ({"torch.load", "safe_open"}, "after `hash_file` or `check_file`, with tensors alone"),
     "processes.py": ({"log.open"}, "the error stream of a process"),
     "saliency/maps.py": ({"Image.open"}, "bytes that `read_bytes` gave"),

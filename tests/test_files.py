@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import filelock
+import pandas as pd
 import pytest
 
-from stablenet import files
+from stablenet import files, frames
 from stablenet.errors import UserError
 from stablenet.files import (
     Lines,
@@ -260,3 +262,9 @@ def test_links_that_go_in_a_circle_are_a_place_like_any_other(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert files.resolve(tmp_path / "circle").name == "circle"
     assert files.resolve(tmp_path / "link") == files.resolve(tmp_path / "file")
+
+
+def test_a_table_is_written_where_the_folder_is_not_utf_8(tmp_path):
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet"))
+    frames.write_parquet(pd.DataFrame({"a": [1, 2]}), file)
+    assert frames.read_frame(file)["a"].tolist() == [1, 2]

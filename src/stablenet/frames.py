@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from stablenet.errors import UserError, explain_os_error, shorten_path
-from stablenet.files import check_file, read_bytes, write_whole
+from stablenet.files import check_file, read_bytes, write_bytes, write_whole
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 
@@ -52,6 +52,11 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
     write_whole(path, lambda partial: frame.to_csv(partial, index=False))
+
+
+def write_parquet(frame: pd.DataFrame, path: Path, compression: Literal["snappy", "zstd"] = "snappy") -> None:
+    """The same table gives the same bytes. They are written here: pyarrow takes no path that is not UTF-8."""
+    write_bytes(path, frame.to_parquet(None, engine="pyarrow", compression=compression, index=False))
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:

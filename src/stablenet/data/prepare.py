@@ -25,6 +25,7 @@ from stablenet.data.manifest import Manifest
 from stablenet.data.store import FORMAT, IMAGES, PIXELS, Header, PixelStore, read_stamps
 from stablenet.errors import UserError
 from stablenet.files import build_folder, hash_file, lock, resolve
+from stablenet.frames import write_parquet
 
 Progress = Callable[[int, int], None]  # images done, images in total
 QUICKLY_DECODED = 1000  # images: of no more, one error can list the damaged ones too
@@ -271,7 +272,7 @@ def _write_tables(
     rows: pd.DataFrame,
     left_out: list[dict[str, str]],
 ) -> None:
-    rows.to_parquet(folder / IMAGES, index=False)
+    write_parquet(rows, folder / IMAGES)
     header = Header(
         format=FORMAT,
         source=table.name,

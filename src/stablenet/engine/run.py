@@ -33,8 +33,8 @@ from stablenet.engine.run_folder import (
     read_description,
 )
 from stablenet.errors import UserError
-from stablenet.files import name_refusals, read_lines, write_json, write_whole
-from stablenet.frames import read_frame
+from stablenet.files import name_refusals, read_lines, write_json
+from stablenet.frames import read_frame, write_parquet
 from stablenet.values import SettingError
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def tabulate_weights(manifest: Manifest, columns: Mapping[str, Tensor]) -> pd.Da
 
 
 def save_weights(path: Path, table: pd.DataFrame) -> None:
-    """Write the table; the same table gives the same bytes."""
-    write_whole(path, lambda partial: table.to_parquet(partial, engine="pyarrow", compression="zstd", index=False))
+    """Write the table."""
+    write_parquet(table, path, compression="zstd")
 
 
 def read_weights(path: Path) -> pd.DataFrame:

@@ -26,8 +26,8 @@ from stablenet.data.sources.folder import IMAGE_SUFFIXES
 from stablenet.data.sources.own import locate_images
 from stablenet.engine.session import choose_device
 from stablenet.errors import UserError
-from stablenet.files import check_names, read_bytes, refuse_folder, write_whole
-from stablenet.frames import SUFFIXES, read_frame
+from stablenet.files import check_names, read_bytes, refuse_folder
+from stablenet.frames import SUFFIXES, read_frame, write_csv, write_parquet
 from stablenet.metrics import GroupCounts, calibration_error
 
 PREFIX = "p_"  # of the probability columns, one per class
@@ -101,10 +101,10 @@ def check_table_path(path: Path) -> None:
 def save_table(table: pd.DataFrame, path: Path) -> None:
     """Write a table atomically as CSV or Parquet, by the path's extension."""
     check_table_path(path)
-    write = table.to_csv if path.suffix.lower() == ".csv" else table.to_parquet
+    write = write_csv if path.suffix.lower() == ".csv" else write_parquet
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda partial: write(partial, index=False))
+        write(table, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
