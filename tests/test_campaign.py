@@ -16,7 +16,7 @@ from campaign.__main__ import choose, main, make_trials
 from campaign.forks import Outcome, import_everything, run_trials
 from campaign.odd import GARBLES, mutate_json
 from campaign.page import WHAT, write_page
-from campaign.parts import PARTS, signals, soak, weighting
+from campaign.parts import PARTS, settings, signals, soak, weighting
 from campaign.record import append, read_log, summarise, write_summary
 from campaign.trial import Ending, Trial, judge
 
@@ -209,3 +209,10 @@ def test_trials_can_be_interrupted_wherever_a_campaign_was_started(tmp_path, mon
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("text", ["9" * 40, "2", "2.0"])
+def test_only_what_no_double_can_hold_may_be_rounded(text):
+    near = float(text)
+    assert settings._compare({"a": near}, "a", text) == ""
+    assert "silent change" in settings._compare({"a": near * (1 + 1e-15)}, "a", text)

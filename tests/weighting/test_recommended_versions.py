@@ -15,7 +15,8 @@ from tests.engine.tiny import tiny_config
 
 # Of the constants of version 2. Where this differs, either the change computes nothing else, or it needs a new version
 # in `recommended.py` with what the earlier one did in `restate`, and the tables of `results/` state it.
-# `KINDS` and `BLANK` came before version 2 was released; they change no decision of a published run (results/natural).
+# `KINDS` and `BLANK` came before version 2 was released; no decision of a published run is known to change
+# (results/natural/division.md).
 CONSTANTS = "68e2ccc455fb"
 OTHERS = {"PRESETS", "FIRST", "CURRENT", "CHANGES"}  # names in capitals that compute nothing
 PRETRAINED = ("model.name=resnet18", "model.pretrained=some-weights")
